@@ -5,6 +5,7 @@ Spark is not started here.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.tiers import forbid_servers, heaviest_files_first, mark_units
+from support.tiers import forbid_servers, heaviest_files_first, keep_files_in_memory, mark_units
 
 pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Kafka broker for all tests that need one
 
@@ -28,6 +29,16 @@ settings.register_profile("laptop", deadline=None, suppress_health_check=[Health
 settings.register_profile("ci", settings.get_profile("laptop"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("laptop"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "laptop"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    keep_files_in_memory(config.option.markexpr)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,7 +1,6 @@
-"""A job that hands its rounds to a Parquet sink and may be killed: `python for_each_child.py FOLDER KILL_AT`.
+"""A job on Spark that hands its rounds to a Parquet sink and may be killed: `python for_each_child.py serve`.
 
-The sink replaces what it wrote under an id before. After the call KILL_AT, counted from 1 over all runs, the process kills
-itself: everything is written, nothing is committed. `FOLDER/calls` has a line of JSON for each call.
+It speaks as `child.py` does. The sink replaces what it wrote under an id before.
 """
 
 from __future__ import annotations
@@ -9,35 +8,83 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import headrace.adapters.kafka.job_store
+import headrace.adapters.spark.engine
+import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
+from headrace import wiring
+from support.forking import print_to_file, report_end, serve, trap_steps
 
-RUN_S_MAX = 250.0
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the application `name`, which reads `NAME-in` until it has caught up and writes `NAME-out` beside.
+
+    `folder` has `out/round=ID` and `calls`, with a line of JSON for each call of the function. After the call `kill_at`,
+    counted from 1 over all runs, the process kills itself: everything is written, nothing is committed. `traps` is a
+    `HEADRACE_TEST_STEPS`, for the driver and for Spark's Python workers.
+    """
+
+    name: str
+    url: str
+    folder: str
+    report: str
+    steps_log: str
+    traps: str = ""
+    kill_at: int = 0
+    round_records: int = 20
+    run_s: float = 250.0
 
 
-def run(folder: Path, kill_at: int) -> None:
+def application(run: Run) -> hr.App:
+    folder = Path(run.folder)
     calls = folder / "calls"
 
     def write_parquet(df: Any, round_id: int) -> None:
-        df.selectExpr("value.id as id", "key").write.mode("overwrite").parquet(str(folder / "out" / f"round={round_id}"))
-        ids = sorted(row.id for row in df.selectExpr("value.id as id").collect())
+        rows = df.selectExpr("value.id as id", "key", "partition", "offset")
+        rows.write.mode("overwrite").parquet(str(folder / "out" / f"round={round_id}"))
+        found = sorted((row.partition, row.offset, row.id) for row in rows.collect())
         with calls.open("a") as file:
-            file.write(json.dumps({"round": round_id, "ids": ids}) + "\n")
+            file.write(json.dumps({"round": round_id, "rows": found}) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        if len(calls.read_text().splitlines()) == kill_at:
+        if len(calls.read_text().splitlines()) == run.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    keys: dict[str, Any] = {"max_records_per_round": 10, "trigger_interval_ms": 20}
-    app = hr.App("sink", f"log:{folder / 'data'}", local_store_dir=str(folder / "stores"), **keys)
-    items = app.stream("in", key=hr.String(), value=hr.Json("id int"))
-    items.filter("value.id >= 0").for_each_round(write_parquet)
-    job = app.start(until="caught-up")
-    job.wait(RUN_S_MAX)
+    app = hr.App(
+        run.name,
+        run.url,
+        config={"spark.master": "local[2,4]"},
+        local_store_dir=str(folder / "stores"),
+        max_records_per_round=run.round_records,
+        trigger_interval_ms=20,
+        containers=2,
+    )
+    items = app.stream(f"{run.name}-in", key=hr.String(), value=hr.Json("id int")).filter("value.id >= 0")
+    items.for_each_round(write_parquet)
+    items.to(f"{run.name}-out")
+    return app
+
+
+def finish(run: Run) -> int:
+    """Run the job until it has caught up."""
+
+    def work() -> dict[str, Any]:
+        started = wiring.start(application(run), "caught-up")
+        started.wait(run.run_s)
+        return {"status": started.status()}
+
+    return report_end(run, work)
+
+
+def prepare(run: Run) -> None:
+    trap_steps(run)
+    print_to_file(run)
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), int(sys.argv[2]))
+    serve(Run, prepare, finish, 30)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.errors import (
     ConfigError,
     InvalidNameError,
@@ -20,8 +19,7 @@ from headrace.errors import (
     SchemaError,
     StreamNotFoundError,
 )
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 pytestmark = pytest.mark.chaos
 TABLES = ("streams", "partitions", "chunks", "job_models", "checkpoints", "metadata")
@@ -52,7 +50,7 @@ class Place:
         self.finish(app)
 
     def finish(self, app: hr.App) -> None:
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(app)
 
     def stored(self) -> dict[str, list[Any]]:
         """All of the catalog that decides anything: not who holds the job, and no status."""

@@ -1,45 +1,120 @@
-"""A driver that is killed between the function of `for_each_round` and the commit: a sink that replaces what it wrote under
-an id has each record exactly once."""
+"""`for_each_round` under SIGKILL: the same id comes with the same records, and a sink that replaces by id has each record
+once; between two containers of a round, between the function and the commit, and of a worker."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from chaos.for_each_child import Run
+from kafka_faults.family import ended, family_of
+from support.children import Children, sprung
+from support.forking import said_by
+from support.world import Place, World, waited
 
-pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(600)]
-CHILD = Path(__file__).with_name("for_each_child.py")
-RECORDS = 27
-
-
-def run(folder: Path, kill_at: int) -> int:
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with (folder / "child.txt").open("ab") as said:
-        command = [sys.executable, str(CHILD), str(folder), str(kill_at)]
-        child = subprocess.run(command, check=False, stdout=said, stderr=said, env=environ, timeout=280)
-    return child.returncode
+pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(900)]
+SCRIPT = Path(__file__).with_name("for_each_child.py")
+RECORDS = 70
+WAIT_S = 240
 
 
-def test_a_sink_that_replaces_by_id_has_each_record_once_though_the_driver_was_killed(tmp_path: Path) -> None:
-    with hr.open_system(f"log:{tmp_path / 'data'}") as system:
-        system.create_stream("in", 1)
-        system.produce("in", [(f"k{i}".encode(), json.dumps({"id": i}).encode()) for i in range(RECORDS)])
-    assert run(tmp_path, kill_at=2) == -signal.SIGKILL, (tmp_path / "child.txt").read_text()
-    assert run(tmp_path, kill_at=0) == 0, (tmp_path / "child.txt").read_text()
-    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
-    assert [call["round"] for call in calls] == [0, 1, 1, 2]
-    assert calls[1] == calls[2], "the same id came with other records"
-    written = [
-        number
-        for file in sorted((tmp_path / "out").glob("round=*/*.parquet"))
-        for number in pq.read_table(file).column("id").to_pylist()
-    ]
-    assert sorted(written) == list(range(RECORDS))
+class Sinking(World):
+    """An input with records, written in pieces so that on Kafka transaction markers lie between them."""
+
+    def fill(self, partitions: int, records: int) -> None:
+        self.system.create_stream(self.stream("in"), partitions)
+        for start in range(0, records, 14):
+            rows = [(f"k{i}", {"id": i}) for i in range(start, min(start + 14, records))]
+            self.produce_to("in", rows, value=hr.Json())
+
+    def run_of(self, **options: Any) -> Run:
+        return Run(self.name, self.url, str(self.folder), **self.children.files(), **options)
+
+    def written(self) -> list[int]:
+        """What the output beside the sink has got."""
+        return sorted(row.value["id"] for row in self.read("out", hr.Json()))
+
+    def calls(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def stored(self) -> list[int]:
+        """What the sink holds."""
+        files = sorted((self.folder / "out").glob("round=*/*.parquet"))
+        return sorted(number for file in files for number in pq.read_table(file).column("id").to_pylist())
+
+
+@pytest.fixture
+def sink_children(tmp_path: Path) -> Iterator[Children]:
+    with Children(tmp_path, SCRIPT) as children:
+        yield children
+
+
+def test_a_sink_that_replaces_by_id_has_each_record_once_though_the_driver_was_killed(
+    tmp_path: Path, sink_children: Children
+) -> None:
+    with Sinking(tmp_path, Place(), sink_children) as world:
+        world.fill(1, 27)
+        for kill_at, code in ((2, -signal.SIGKILL), (0, 0)):
+            run = world.run_of(kill_at=kill_at, round_records=10)
+            assert sink_children.finish(run) == code, said(run)
+        calls = world.calls()
+        assert [call["round"] for call in calls] == [0, 1, 1, 2]
+        assert calls[1] == calls[2], "the same id came with other records"
+        assert world.stored() == world.written() == list(range(27))
+
+
+@contextmanager
+def killed(children: Children, driver: int) -> Iterator[None]:
+    """Kill a driver in the end, and what is left of its processes: a worker that is stopped does not end by itself."""
+    try:
+        yield
+    finally:
+        below = family_of(driver).below
+        os.kill(driver, signal.SIGKILL)
+        code = children.wait(driver)
+        ended(below, 5)
+    assert code == -signal.SIGKILL, f"the driver ended with {code} before it was killed"
+
+
+def said(run: Run) -> str:
+    return said_by(run).read_text()[-3000:]
+
+
+def test_an_id_has_the_same_records_and_none_is_lost_whoever_is_killed(
+    tmp_path: Path, on_kafka: Place, sink_children: Children
+) -> None:
+    children = sink_children
+    with Sinking(tmp_path, on_kafka, children) as world:
+        world.fill(2, RECORDS)
+        # one container of the first round has committed, the other has not: its worker stands still before it writes
+        run = world.run_of(traps=f"stop:kafka:4:2@{tmp_path / 'stopped'}")
+        with killed(children, children.start(run)):
+            waited(lambda: sprung(run) and world.written(), wait_s=WAIT_S)
+        halves = world.written()
+        assert [call["round"] for call in world.calls()] == [0]
+        assert 0 < len(halves) < len(world.calls()[0]["rows"])
+        # the function has written, and nothing is committed
+        run = world.run_of(kill_at=3)
+        assert children.finish(run) == -signal.SIGKILL, said(run)
+        # a worker that has committed and dies before it can say so: Spark runs its task again
+        run = world.run_of(traps=f"kill:kafka:10:1@{tmp_path / 'committed'}")
+        assert children.finish(run) == 0, said(run)
+        calls = world.calls()
+        by_id: dict[int, list[Any]] = {}
+        for call in calls:
+            by_id.setdefault(call["round"], []).append(call["rows"])
+        assert [call["round"] for call in calls][:4] == [0, 1, 2, 2], "again only where nothing was committed"
+        for number, rows in by_id.items():
+            assert all(one == rows[0] for one in rows), f"the id {number} came with other records"
+        assert list(by_id) == list(range(len(by_id)))
+        handed = sorted(row[2] for rows in by_id.values() for row in rows[0])
+        assert handed == world.stored() == world.written() == list(range(RECORDS))

@@ -11,12 +11,10 @@ import pytest
 import headrace as hr
 from chaos.usual_job import usual
 from chaos.world import SeededWorld
-from headrace import wiring
 from headrace.driver import generation
 from headrace.errors import RoundFailedError, WaitTimeoutError
 from headrace.exchange import fault_injection as steps
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support import world as worlds
 from support.child import Run
 from support.children import Children
 from support.world import Place
@@ -26,14 +24,14 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture
 def run(tmp_path: Path, children: Children) -> Run:
-    world = SeededWorld(tmp_path, children, Place(), 1)
+    world = SeededWorld(tmp_path, Place(), children, 1)
     world.produce(100)
     world.close()
     return world.run_of()
 
 
 def started(run: Run, until: str | None = "caught-up", **keys: Any) -> Any:
-    return wiring.start(usual(replace(run, keys=keys)), until, engine=InlineEngine(run_container))
+    return worlds.started(usual(replace(run, keys=keys)), until)
 
 
 def test_a_start_that_fails_gives_the_application_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

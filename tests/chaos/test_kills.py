@@ -51,7 +51,7 @@ def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_children: Children
 ) -> Iterator[Written]:
     kind, report = request.param, KillReport()
-    world = SeededWorld(tmp_path_factory.mktemp("killed"), module_children, place_of(request, kind), SEED, EVERYTHING)
+    world = SeededWorld(tmp_path_factory.mktemp("killed"), place_of(request, kind), module_children, SEED, EVERYTHING)
     kill_at_steps(world, SEED, steps_of(kind), report)
     kill_at_moments(world, SEED, MOMENTS, (0.3, 2.0), report)
     world.end()

@@ -55,7 +55,7 @@ FAULTS: list[tuple[str, Callable[[random.Random, Path], None]]] = [
 def test_damaged_stores_are_found_and_rebuilt(tmp_path: Path, children: Children) -> None:
     draw = random.Random(SEED)
     report = KillReport()
-    world = SeededWorld(tmp_path, children, Place(), SEED)
+    world = SeededWorld(tmp_path, Place(), children, SEED)
     world.produce(200)
     world.finish()
     for name, fault in FAULTS:
@@ -75,7 +75,7 @@ def test_damaged_stores_are_found_and_rebuilt(tmp_path: Path, children: Children
 
 def test_stores_of_another_log_s_run_are_not_taken_for_ours(tmp_path: Path, children: Children) -> None:
     """Two logs with an application of the same name that share a folder of stores: each finds the other's state."""
-    worlds = [SeededWorld(tmp_path, children, Place(), SEED + number) for number in range(2)]
+    worlds = [SeededWorld(tmp_path, Place(), children, SEED + number) for number in range(2)]
     for world in worlds:
         world.name = "shared"
         world.system.create_stream(world.stream("in"), PARTITIONS)

@@ -26,7 +26,7 @@ AWAKE = {"stale_us": None, "silent": False}  # it takes over from nobody, and fi
 
 @pytest.fixture
 def world(tmp_path: Path, children: Children) -> SeededWorld:
-    return SeededWorld(tmp_path, children, Place(), SEED)
+    return SeededWorld(tmp_path, Place(), children, SEED)
 
 
 def taken_over(world: SeededWorld, step: tuple[str, int]) -> bool:

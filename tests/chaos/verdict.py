@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from support.checker import (
     KillReport,
     Row,
     last_of,
+    long_of,
     model_count,
     model_windowed,
     order_kept_per_key,
@@ -20,7 +19,10 @@ from support.checker import (
     same_records,
     state_equals,
     subsequence_ending_in_last,
+    values_by_key,
+    window_of,
 )
+from support.log_states import stored_count, stored_fields, stored_time_us
 
 WINDOW_US = 10_000_000
 
@@ -45,16 +47,16 @@ def judge_job(
         report.checked("mapped, per partition", _same_multisets(mapped, calm))
 
     counts = model_count([_by_group(row) for row in inputs if _value(row)["n"] % 5])
-    found = _updates(rows("counts"), lambda row: int.from_bytes(row["value"], "big", signed=True))
+    found = values_by_key(rows("counts"), lambda row: long_of(row["value"]))
     report.checked("counts, updates", subsequence_ending_in_last(found, counts))
-    dump = {key: int.from_bytes(value, "little") for (key, _), value in state("counts").items()}
+    dump = {key: stored_count(value) for (key, _), value in state("counts").items()}
     report.checked("counts, state", state_equals(last_of(counts), dump))
 
     windows = model_windowed(inputs, WINDOW_US, initial=(0, 0), fold=_totalled)
-    updates = _updates(rows("windows"), _totals, key=_window)
+    updates = values_by_key(rows("windows"), _totals, lambda row: window_of(row["key"]))
     report.checked("windows, updates", subsequence_ending_in_last(updates, windows))
     totals = {
-        (key, int.from_bytes(sub, "big") - 2**63): tuple(msgspec.msgpack.decode(value))
+        (key, stored_time_us(sub)): stored_fields(value)
         for (key, sub), value in state("windows").items()
     }
     report.checked("windows, state", state_equals(last_of(windows), totals))
@@ -85,17 +87,6 @@ def _totalled(before: tuple[int, int], row: Row) -> tuple[int, int]:
 def _totals(row: Row) -> tuple[int, int]:
     value = _value(row)
     return value["n"], value["total"]
-
-
-def _window(row: Row) -> tuple[bytes, int]:
-    return row["key"][:-16], int.from_bytes(row["key"][-16:-8], "big", signed=True)
-
-
-def _updates(rows: list[Row], value: Any, key: Any = lambda row: row["key"]) -> dict[Any, list[Any]]:
-    updates: dict[Any, list[Any]] = {}
-    for row in rows:
-        updates.setdefault(key(row), []).append(value(row))
-    return updates
 
 
 def _same_multisets(actual: list[Row], expected: list[Row]) -> int:

@@ -29,8 +29,8 @@ _LOG_TIME_US = 1_700_000_000_000_000
 class SeededWorld(World):
     """One application of `usual_job` and its input of three partitions."""
 
-    def __init__(self, folder: Path, children: Children, place: Place, seed: int, build: str = USUAL) -> None:
-        super().__init__(folder, children, place, build)
+    def __init__(self, folder: Path, place: Place, children: Children, seed: int, build: str = USUAL) -> None:
+        super().__init__(folder, place, children, build)
         self._random = random.Random(seed)
         self._next = 0
         # A broker takes no records of the future, and deletes those that are older than a week.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,19 +12,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.shop import APP, SALES, sale
-from headrace import wiring
+import headrace as hr
+from cli.shop import APP, produce_sales
 from headrace.cli.app_loading import load_app
 from headrace.cli.commands import application
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `shop.py` and the log that it has run on; tests must not change what is in it."""
-    import headrace as hr
-
     folder = tmp_path_factory.mktemp("shop")
     (folder / "shop.py").write_text(APP)
     before = Path.cwd()
@@ -31,11 +29,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         with hr.open_system("log:./data") as system:
             system.create_stream("sales", 4)
-            records = [
-                hr.Record(shop, {"item": item, "price": price}, time) for shop, item, price, time in map(sale, range(SALES))
-            ]
-            system.produce("sales", records, key=hr.String(), value=hr.Json())
-        wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+            produce_sales(system)
+        caught_up(load_app("shop.py"))
     finally:
         os.chdir(before)
     return folder
@@ -70,3 +65,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return CliRunner().invoke(application, list(arguments), input=stdin)
 
     return run
+
+
+@pytest.fixture
+def ran(fresh: Headrace, place: Path, tmp_path: Path) -> Headrace:
+    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    return fresh

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import headrace as hr
+
 APP = """
 import headrace as hr
 
@@ -37,3 +42,14 @@ SHOPS, ITEMS, SALES = 3, 4, 60
 def sale(number: int) -> tuple[str, str, float, int]:
     """Shop, item, price, time: the same for each number, so that tests can count for themselves."""
     return f"shop-{number % SHOPS}", f"item-{number % ITEMS}", float(number), number * HOUR_US // 20
+
+
+def produce_sales(system: Any, stream: str = "sales") -> None:
+    records = [hr.Record(shop, {"item": item, "price": price}, time) for shop, item, price, time in map(sale, range(SALES))]
+    system.produce(stream, records, key=hr.String(), value=hr.Json())
+
+
+def asked(namespace: str, application: str = "shop") -> list[Any]:
+    """What commands have asked for in the log of the current folder."""
+    with hr.open_system("log:./data") as system:
+        return [json.loads(request) for request in system.metadata_store(application).requests(namespace).values()]

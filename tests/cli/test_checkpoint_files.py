@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,36 +10,22 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from cli.shop import SALES, SHOPS
-from headrace import wiring
+from cli.shop import SALES, SHOPS, asked
 from headrace.cli.app_loading import load_app
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.keys.hashing import partition_of
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 Run = Callable[..., Any]
 FULL = partition_of(b"shop-0", 4)  # a partition with records
 
 
-@pytest.fixture
-def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
-    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
-    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
-    return fresh
-
-
 def work_off() -> None:
-    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    caught_up(load_app("shop.py"))
 
 
 def exported(run: Run) -> dict[str, Any]:
     return dict(json.loads(run("checkpoint", "export").stdout))
-
-
-def requests() -> list[Any]:
-    with hr.open_system("log:./data") as system:
-        return [json.loads(request) for request in system.metadata_store("shop").requests(STARTPOINTS).values()]
 
 
 def write(positions: Any) -> str:
@@ -69,7 +54,7 @@ def test_an_import_of_what_is_so_already_sets_nothing(ran: Run) -> None:
     assert done.stdout == "wrote 8 positions to positions.json\n"
     done = ran("checkpoint", "import", "positions.json", "shop.py")
     assert (done.exit_code, done.stdout) == (0, "application shop is at these positions already: there is nothing to set\n")
-    assert requests() == []
+    assert asked(STARTPOINTS) == []
 
 
 def test_only_what_has_moved_since_goes_back(ran: Run) -> None:
@@ -79,13 +64,13 @@ def test_only_what_has_moved_since_goes_back(ran: Run) -> None:
         system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
     work_off()
     shown = ran("checkpoint", "import", "positions.json")
-    assert (shown.exit_code, requests()) == (2, [])
+    assert (shown.exit_code, asked(STARTPOINTS)) == (2, [])
     assert "5 records are read again, 0 are skipped" in shown.stdout
     done = json.loads(ran("checkpoint", "import", "positions.json", "--yes", "--json").stdout)
     assert [(move["stream"], move["partition"], move["now"], move["new"]) for move in done["moves"]] == [
         ("sales", FULL, end + 5, end)
     ]
-    (request,) = requests()
+    (request,) = asked(STARTPOINTS)
     assert [(one["position_type"], one["position"]) for one in request["set"]] == [("SPECIFIC_OFFSET", end)]
     work_off()
     (entry,) = json.loads(ran("state", "get", "per-shop", "shop-0", "--json").stdout)["entries"]
@@ -93,7 +78,7 @@ def test_only_what_has_moved_since_goes_back(ran: Run) -> None:
     assert json.loads(ran("startpoint", "list", "--json").stdout)["startpoints"][0]["status"] == "applied"
 
 
-def test_positions_of_repartitions_stay_unless_they_are_asked_for(ran: Run) -> None:
+def test_positions_of_repartitions_stay_unless_they_are_asked(ran: Run) -> None:
     found = exported(ran)
     for one in found["positions"]:
         one["offset"] = 0
@@ -119,9 +104,9 @@ def test_another_applications_positions_need_force(ran: Run) -> None:
     found["positions"] = [one | {"offset": 0} for one in found["positions"] if one["stream"] == "sales"]
     refused = ran("checkpoint", "import", write(found), "--yes")
     assert refused.stderr.startswith("error: these positions are of application 'till', not of 'shop'\nhint: --force")
-    assert (refused.exit_code, requests()) == (1, [])
+    assert (refused.exit_code, asked(STARTPOINTS)) == (1, [])
     assert ran("checkpoint", "import", write(found), "--yes", "--force").exit_code == 0
-    assert len(requests()) == 1
+    assert len(asked(STARTPOINTS)) == 1
 
 
 @pytest.mark.parametrize(
@@ -143,7 +128,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(ran: Run, change: 
     done = ran("checkpoint", "import", file, "--yes")
     assert done.exit_code == 1
     assert done.stderr.startswith(f"error: {text}")
-    assert requests() == []
+    assert asked(STARTPOINTS) == []
 
 
 @pytest.mark.parametrize(
@@ -189,7 +174,7 @@ def test_where_several_tasks_read_a_partition_each_has_its_own(fresh: Run) -> No
         system.create_stream("sales", 2)
         system.create_stream("shops", 1)
         system.produce("shops", [("a", "x"), ("b", "y")], key=hr.String(), value=hr.String())
-    wiring.start(load_app("tills.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    caught_up(load_app("tills.py"))
     found = exported(fresh)
     shops = [one for one in found["positions"] if one["stream"] == "shops"]
     assert [(one["partition"], one["offset"], one["task"]) for one in shops] == [(0, 2, "Partition_0"), (0, 2, "Partition_1")]

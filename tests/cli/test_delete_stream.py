@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.app_loading import load_app
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 Run = Callable[..., Any]
 
@@ -111,7 +109,7 @@ def test_the_output_of_a_job_that_does_not_run_is_deleted_with_a_warning_that_is
 
 
 def started(file: str) -> None:
-    wiring.start(load_app(file), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    caught_up(load_app(file))
 
 
 def test_what_no_application_reads_is_deleted_as_ever(shop: Run) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from cli.shop import SALES, SHOPS
-from headrace import wiring
+from cli.shop import SALES, SHOPS, asked
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import this_user
@@ -23,28 +20,15 @@ from headrace.core.keys.hashing import partition_of
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up, started
 
 Run = Callable[..., Any]
 REPARTITION = "shop-per-item-repartition"
 
 
-@pytest.fixture
-def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
-    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
-    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
-    return fresh
-
-
 def partitions_of(stream: str) -> int:
     with hr.open_system("log:./data") as system:
         return int(system.describe_stream(stream).partitions)
-
-
-def requests(application: str = "shop") -> list[Any]:
-    with hr.open_system("log:./data") as system:
-        return [json.loads(request) for request in system.metadata_store(application).requests(PARTITION_CHECKS).values()]
 
 
 def test_a_stream_that_nobody_reads_is_expanded(fresh: Run) -> None:
@@ -91,31 +75,30 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
         "  application shop reads them from its next start",
     ]
     by = this_user()
-    assert requests() == [{"stream": "sales", "partitions": 8, "by": by}]
+    assert asked(PARTITION_CHECKS) == [{"stream": "sales", "partitions": 8, "by": by}]
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
     assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
-    assert requests() == [{"stream": "sales", "partitions": count, "by": by} for count in (8, 16)]
+    assert asked(PARTITION_CHECKS) == [{"stream": "sales", "partitions": count, "by": by} for count in (8, 16)]
 
 
 def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
     """It would look by itself in an hour: the request is what it hears."""
-    engine = InlineEngine(run_container)
-    job = wiring.start(load_app("shop.py"), overrides=["partition_check_interval_s=3600"], engine=engine)
+    job = started(load_app("shop.py"), overrides=["partition_check_interval_s=3600"])
     try:
         for stream in ("sales", REPARTITION):
             done = ran("stream", "expand", stream, "--partitions", "8")
             assert done.stdout.endswith("  application shop is running: it reads them from its next round\n")
         with hr.open_system("log:./data") as system:
             model, deadline_s = system.job_store("shop").job_model, time.monotonic() + 60
-            while {model().partition_counts[stream] for stream in ("sales", REPARTITION)} != {8} or requests():
-                assert time.monotonic() < deadline_s, (model().partition_counts, requests())
+            while {model().partition_counts[stream] for stream in ("sales", REPARTITION)} != {8} or asked(PARTITION_CHECKS):
+                assert time.monotonic() < deadline_s, (model().partition_counts, asked(PARTITION_CHECKS))
                 time.sleep(0.05)
             assert len(list(model().sub_topology(None).tasks)) == 4
             partition = partition_of(b"shop-0", 8)
             system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
             assert system.end_offsets("sales")[partition] > 0
         job.stop()
-        wiring.start(load_app("shop.py"), "caught-up", engine=engine).wait(60)
+        caught_up(load_app("shop.py"))
     finally:
         job.stop()
     found = json.loads(ran("state", "get", "per-shop", "shop-0", "--json").stdout)["entries"]
@@ -124,7 +107,7 @@ def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
 
 def test_what_only_writes_a_stream_is_not_asked(ran: Run) -> None:
     assert ran("stream", "expand", "per-shop-out", "--partitions", "7").exit_code == 0
-    assert requests() == []
+    assert asked(PARTITION_CHECKS) == []
 
 
 def test_what_would_break_a_reader_is_refused_with_the_ways_out(ran: Run) -> None:
@@ -136,7 +119,7 @@ def test_what_would_break_a_reader_is_refused_with_the_ways_out(ran: Run) -> Non
     way = "`headrace stream expand sales --partitions 8`, which all applications that read it can follow"
     assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 6 --force`: its readers stop")
     assert "until the stream has grown to a number that they can follow" in hint
-    assert (partitions_of("sales"), requests()) == (4, [])
+    assert (partitions_of("sales"), asked(PARTITION_CHECKS)) == (4, [])
 
 
 def test_with_force_it_is_done_and_said(ran: Run) -> None:
@@ -144,7 +127,7 @@ def test_with_force_it_is_done_and_said(ran: Run) -> None:
     assert done.exit_code == 0
     assert done.stderr.startswith("warning: what reads 'sales' in application 'shop' stops: stream 'sales' had 4 partitions")
     assert "  application shop cannot follow" in done.stdout
-    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6, "by": this_user()}])
+    assert (partitions_of("sales"), asked(PARTITION_CHECKS)) == (6, [{"stream": "sales", "partitions": 6, "by": this_user()}])
     again = ran("stream", "expand", "sales", "--partitions", "8")  # of what the application knows, twice as many
     assert again.exit_code == 1
     again = ran("stream", "expand", "sales", "--partitions", "8", "--force", "--json")
@@ -229,7 +212,7 @@ def test_what_cannot_be_is_refused(ran: Run, arguments: tuple[str, ...], text: s
     done = ran("stream", "expand", *arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {text}")
-    assert (partitions_of("sales"), requests()) == (4, [])
+    assert (partitions_of("sales"), asked(PARTITION_CHECKS)) == (4, [])
 
 
 def test_a_plan_that_cannot_be_read_may_read_the_stream(ran: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,10 @@ from typing import Any
 import pytest
 
 from cli.shop import APP
-from headrace import wiring
 from headrace.cli.app_loading import load_app
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 Run = Callable[..., Any]
-
-
-@pytest.fixture
-def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
-    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
-    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
-    return fresh
 
 
 def stored(run: Run) -> tuple[str, ...]:
@@ -63,7 +53,7 @@ def test_what_is_shown_is_what_a_start_then_does(ran: Run) -> None:
     ran("stream", "expand", "sales", "-p", "8")
     again = json.loads(ran("plan", "shop.py", "--json").stdout)["lines"]
     assert again == shown
-    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    caught_up(load_app("shop.py"))
     assert ran("plan", "shop.py").stdout == "application shop, job model 2\na start would change nothing\n"
     history = [line.removeprefix("+ history: ") for line in shown if line.startswith("+ history: ")]
     done = json.loads(ran("history", "--json").stdout)["changes"][1:]

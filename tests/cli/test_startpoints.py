@@ -7,14 +7,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from cli.shop import SALES, SHOPS
-from headrace import wiring
+from cli.shop import SALES, SHOPS, asked
 from headrace.cli import previews
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import StartpointManager
@@ -23,8 +21,7 @@ from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.job_plan import StartpointRecords
 from headrace.ports import DriverLease
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up, started, waited
 
 Run = Callable[..., Any]
 END = hr.Startpoint(hr.PositionType.LATEST)
@@ -37,32 +34,20 @@ HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 
 
 @pytest.fixture
-def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
-    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
-    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
-    return fresh
-
-
-@pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody is at the terminal."""
     monkeypatch.setattr(previews, "is_somebody_there", lambda: True)
 
 
-def requests() -> list[Any]:
-    with hr.open_system("log:./data") as system:
-        return [json.loads(request) for request in system.metadata_store("shop").requests(STARTPOINTS).values()]
-
-
 def work_off() -> None:
     """Run until all is read; the state that it begins with is kept, to go back to."""
     overrides = ["state_version_interval_s=0"]
-    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container), overrides=overrides).wait(60)
+    caught_up(load_app("shop.py"), overrides=overrides)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    job = wiring.start(load_app("shop.py"), engine=InlineEngine(run_container))
+    job = started(load_app("shop.py"))
     try:
         yield
     finally:
@@ -116,7 +101,7 @@ class TestBeforeItWrites:
         done = ran("startpoint", "set", "sales", "--earliest")
         assert done.exit_code == 2
         assert "error: standard input is no terminal to confirm this; nothing was written\nhint: add --yes\n" in done.stderr
-        assert requests() == []
+        assert asked(STARTPOINTS) == []
 
     def test_json_asks_nobody_but_shows(self, ran: Run, asking: None) -> None:
         done = ran("startpoint", "set", "sales", "--earliest", "--json")
@@ -124,14 +109,14 @@ class TestBeforeItWrites:
         shown = json.loads(done.stdout)
         assert (shown["startpoints"], shown["read_again"], shown["skipped"]) == ([], SALES, 0)
         assert shown["stores"] == ["history", "last", "per-shop", "dearest", "per-item"]
-        assert requests() == []
+        assert asked(STARTPOINTS) == []
 
     @pytest.mark.parametrize(("answer", "written"), [("n\n", 0), ("\n", 0), ("y\n", 1)])
     def test_what_is_answered_is_done(self, ran: Run, asking: None, answer: str, written: int) -> None:
         done = ran("startpoint", "set", "sales", "--earliest", stdin=answer)
         assert "set 4 startpoints?" in done.stderr
         assert (done.exit_code == 0) == bool(written)
-        assert len(requests()) == written
+        assert len(asked(STARTPOINTS)) == written
 
     def test_what_is_skipped_is_counted_and_said(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:
@@ -223,7 +208,7 @@ class TestRefusals:
         done = ran("startpoint", "set", *arguments, "--yes")
         assert (done.exit_code, done.stdout) == (1, "")
         assert done.stderr.startswith(f"error: {text}")
-        assert requests() == []
+        assert asked(STARTPOINTS) == []
 
     def test_an_offset_that_is_not_there_names_the_range(self, ran: Run) -> None:
         end = ends()[FULL]
@@ -234,7 +219,7 @@ class TestRefusals:
         empty = next(partition for partition, end in ends().items() if not end)
         done = ran("startpoint", "set", "sales", "-p", str(empty), "--offset", "1", "--yes")
         assert "is not there: it holds nothing, and ends at 0" in done.stderr
-        assert requests() == []
+        assert asked(STARTPOINTS) == []
 
     @pytest.mark.parametrize("given", [(), ("--earliest", "--latest"), ("--offset", "0", "--ago", "1 hour")])
     def test_exactly_one_position_is_given(self, ran: Run, given: tuple[str, ...]) -> None:
@@ -245,7 +230,7 @@ class TestRefusals:
     @pytest.mark.parametrize("text", ["1_0", "1.0", " 1", "0x1", "\N{ARABIC-INDIC DIGIT ONE}", ""])
     def test_an_offset_is_written_in_digits(self, ran: Run, text: str) -> None:
         done = ran("startpoint", "set", "sales", "-p", str(FULL), "--offset", text, "--yes")
-        assert (done.exit_code, requests()) == (2, [])
+        assert (done.exit_code, asked(STARTPOINTS)) == (2, [])
         assert f"expected a whole number, found {text!r}" in done.stderr
 
     def test_a_stream_that_was_made_anew_is_another_one(self, ran: Run) -> None:
@@ -275,10 +260,8 @@ class TestWhatBecomesOfThem:
         with running():
             done = ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes")
             assert done.stdout.splitlines()[-1] == "the job is running: it resumes from there at its next round"
-            deadline_s = time.monotonic() + 60
-            while [one["status"] for one in listed(ran)] != ["applied"] or count_of(ran, "shop-0") != 2 * SALES // SHOPS:
-                assert time.monotonic() < deadline_s, listed(ran)
-                time.sleep(0.05)
+            waited(lambda: [one["status"] for one in listed(ran)] == ["applied"])
+            waited(lambda: count_of(ran, "shop-0") == 2 * SALES // SHOPS)
 
     def test_all_are_the_partitions_that_there_are_now(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:
@@ -297,7 +280,7 @@ class TestWhatBecomesOfThem:
         assert refused.exit_code == 2
         assert "shop.py is a file: name the application by --app shop.py" in refused.stderr
 
-    def test_where_there_is_no_log_the_application_s_file_is_asked_for(self, ran: Run) -> None:
+    def test_where_there_is_no_log_the_application_s_file_is_asked(self, ran: Run) -> None:
         shutil.rmtree("data")
         refused = ran("startpoint", "set", "sales", "--earliest")
         assert refused.stderr.startswith("error: there is no log in")
@@ -306,7 +289,7 @@ class TestWhatBecomesOfThem:
     def test_what_was_not_taken_up_is_deleted(self, ran: Run) -> None:
         first = json.loads(ran("startpoint", "set", "sales", "--earliest", "--yes", "--json").stdout)["startpoints"]
         refused = ran("startpoint", "delete", first[0])
-        assert (refused.exit_code, len(requests())) == (2, 1)
+        assert (refused.exit_code, len(asked(STARTPOINTS))) == (2, 1)
         done = ran("startpoint", "delete", first[FULL], "--yes")
         assert done.stdout.splitlines()[-1] == "deleted 1 startpoint"
         rest = json.loads(ran("startpoint", "delete", "--stream", "sales", "--yes", "--json").stdout)["deleted"]
@@ -370,7 +353,7 @@ class TestWhatBecomesOfThem:
 def test_requests_may_be_kept_elsewhere(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STARTPOINT_METADATA_STORE", "log:./elsewhere")
     assert ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes").exit_code == 0
-    assert (requests(), [one["status"] for one in listed(ran)]) == ([], ["waiting"])
+    assert (asked(STARTPOINTS), [one["status"] for one in listed(ran)]) == ([], ["waiting"])
     work_off()
     assert [one["status"] for one in listed(ran)] == ["applied"]
     assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
@@ -418,7 +401,7 @@ class TestStateGoesBackToo:
         assert count_of(ran, "shop-0") == SALES // SHOPS + 5
         position = ("sales", "shop.py", "-p", str(FULL), "--offset", str(end + 2), "--state", "rewind")
         shown = ran("startpoint", "set", *position)
-        assert (shown.exit_code, requests()) == (2, [])
+        assert (shown.exit_code, asked(STARTPOINTS)) == (2, [])
         assert f"state of Partition_{FULL} goes back to the version of 20" in shown.stdout
         assert f" UTC, at log.sales.{FULL} {end}\n" in shown.stdout
         assert f"state of {BEHIND} goes back to the version of 20" in shown.stdout
@@ -453,7 +436,7 @@ class TestStateGoesBackToo:
         for part in ("moves", "rewinds", "skipped_ranges"):
             assert by_file[part] == by_name[part]
 
-    def test_where_that_was_never_stored_the_file_is_asked_for(self, ran: Run) -> None:
+    def test_where_that_was_never_stored_the_file_is_asked(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:
             store = system.job_store("shop")
             epoch = store.acquire(HOLDER, 1)
@@ -461,7 +444,7 @@ class TestStateGoesBackToo:
             store.release(epoch)
         back = ("startpoint", "set", "sales", "--earliest", "--state", "rewind")
         refused = ran(*back, "--yes")
-        assert (refused.exit_code, requests()) == (1, [])
+        assert (refused.exit_code, asked(STARTPOINTS)) == (1, [])
         assert refused.stderr.startswith("error: application 'shop' last ran under an older version, which has not stored")
         assert "hint: name the application's file, or run it once;" in refused.stderr
         assert "state of Partition_" in ran(*back, "--app", "shop.py").stdout
@@ -491,7 +474,7 @@ class TestStateGoesBackToo:
             (partition, end) = next((number, end) for number, end in system.end_offsets(REPARTITION).items() if end)
             system.purge(REPARTITION, {partition: end - 1})
         done = ran("startpoint", "set", "per-item", "-p", str(partition), "--earliest", "--state", "rewind", "--yes")
-        assert (done.exit_code, requests()) == (1, [])
+        assert (done.exit_code, asked(STARTPOINTS)) == (1, [])
         assert done.stderr.startswith(f"error: task per-item/Partition_{partition}: no kept version of its state can be used")
         assert "--state keep" in done.stderr
 
@@ -505,7 +488,7 @@ class TestStateGoesBackToo:
     def test_without_a_store_there_is_nothing_to_take_back(self, ran: Run) -> None:
         app = hr.App("through", system="log:./data")
         app.stream("sales", key=hr.String(), value=hr.Json()).to("per-shop-out")
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(app)
         done = ran("startpoint", "set", "sales", "--application", "through", "--earliest", "--state", "rewind")
         assert "\nno store is behind it: no state is touched\n" in done.stdout
 
@@ -521,7 +504,7 @@ class TestTheSameFromPython:
         with hr.startpoints("shop", system="log:./data") as points:
             preview = points.preview("sales", hr.Startpoint(hr.PositionType.EARLIEST), partition=FULL)
             assert (preview.read_again, preview.skipped, len(preview.moves)) == (ends()[FULL], 0, 1)
-            assert requests() == []
+            assert asked(STARTPOINTS) == []
             (id_,) = points.set("sales", "earliest", partition=FULL, task=f"Partition_{FULL}")
             (known,) = points.list()
             assert (known.entry.id, known.status, str(known.entry.key.task)) == (id_, None, f"Partition_{FULL}")

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace import wiring
 from headrace.cli.app_loading import load_app
 from headrace.cli.stream_check import PAIRS_MAX, TEXT_MAX, KeySample, text_of
 from headrace.core.keys.hashing import partition_of
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 Run = Callable[..., Any]
 KEYS = [f"k{number}" for number in range(40)]
@@ -41,7 +39,7 @@ def hashed(partitions: int) -> list[hr.Record]:
 
 def run_the_app() -> None:
     Path("views.py").write_text(APP)
-    wiring.start(load_app("views.py"), "caught-up", engine=InlineEngine(run_container), log=lambda line: None).wait(60)
+    caught_up(load_app("views.py"))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,8 @@ from cluster.application import Sent, matched_of, streaks_of, windows_of
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
 from headrace.serdes.windowed import Windowed
+from support.fixtures import only_on
+from support.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 Keys = Callable[..., dict[str, Any]]
@@ -43,11 +44,8 @@ def sent_of(rng: random.Random, count: int, field: str, keys: int = 12) -> Sent:
     ]
 
 
-class World:
+class Clustered(World):
     """The streams of one application."""
-
-    def __init__(self, system: Any, name: str) -> None:
-        self.system, self.name = system, name
 
     def create(self, partitions: int, *streams: str) -> None:
         for stream in streams:
@@ -60,9 +58,6 @@ class World:
         ]
         self.system.produce(f"{self.name}-{stream}", records)
 
-    def read(self, stream: str, value: Any = None, key: Any = None) -> list[hr.Record]:
-        return list(self.system.consume(f"{self.name}-{stream}", key=key or hr.String(), value=value))
-
     def dead_letters(self) -> Counter[tuple[str, ...]]:
         """Where each dead letter comes from, and how often it came."""
         found: Counter[tuple[str, ...]] = Counter()
@@ -73,10 +68,7 @@ class World:
         return found
 
 
-@pytest.fixture
-def world(kafka_server: Any) -> Iterator[Callable[[str], World]]:
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        yield lambda name: World(system, f"{name}-{uuid.uuid4().hex[:8]}")
+WORLD, place = Clustered, only_on("kafka")
 
 
 @contextmanager
@@ -103,57 +95,55 @@ def marks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_windows_a_join_and_a_processor_behind_expressions(
-    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
     rng = random.Random(3)
     orders, payments = sent_of(rng, 10_500, "amount", 3_000), sent_of(rng, 7_500, "paid", 3_000)
-    it = world("routed")
-    it.create(4, "orders", "payments")
-    it.create(2, "windows", "matched", "streaks", "dead")
-    it.produce("orders", orders)
-    it.produce("payments", payments)  # more records than one Spark task takes: rows cross machines
-    keys = job_keys(it.name, dead_letter_stream=f"{it.name}-dead")
+    world.create(4, "orders", "payments")
+    world.create(2, "windows", "matched", "streaks", "dead")
+    world.produce("orders", orders)
+    world.produce("payments", payments)  # more records than one Spark task takes: rows cross machines
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
     driver.ask(start="expressions", until="caught-up", **keys)
     status = source_of(driver.ask(wait=WAIT_S))
 
-    windows = it.read("windows", hr.Long(), Windowed(hr.String()))
+    windows = world.read("windows", hr.Long(), Windowed(hr.String()))
     assert {(one.key.key, one.key.start_us // 1_000): one.value for one in windows} == windows_of(orders)
-    matched = [(one.key, one.value["order"], one.value["payment"]) for one in it.read("matched", hr.Json())]
+    matched = [(one.key, one.value["order"], one.value["payment"]) for one in world.read("matched", hr.Json())]
     assert sorted(matched) == matched_of(orders, payments)
-    assert sorted((one.key, one.value["count"]) for one in it.read("streaks", hr.Json())) == streaks_of(orders)
+    assert sorted((one.key, one.value["count"]) for one in world.read("streaks", hr.Json())) == streaks_of(orders)
     bad = sum(value == b"no json" for _, value, _ in orders + payments)
-    letters = it.dead_letters()
+    letters = world.dead_letters()
     assert len(letters) == sum(letters.values()) == bad == status["counters"]["dead_letters"]
-    marks = marks_of(cluster, it.name)
+    marks = marks_of(cluster, world.name)
     for machine, found in marks.items():
         assert found, f"{machine} has worked on tasks"
         assert {mark["boot_id"] for mark in found} == {cluster.boot_ids[machine]}, "a fact of the machine that has the disk"
         assert all(mark["content"] for mark in found), "its stores were sealed where they are"
-    assert not (cluster.own / "stores" / it.name).exists(), "the driver has none"
+    assert not (cluster.own / "stores" / world.name).exists(), "the driver has none"
 
 
 def test_an_executor_that_is_killed_costs_no_record(
-    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
     rng = random.Random(4)
     sent = sent_of(rng, 400, "amount")
-    it = world("killed")
-    it.create(4, "orders")
-    it.create(2, "counts", "dead")
-    it.produce("orders", sent[:200])
-    keys = job_keys(it.name, dead_letter_stream=f"{it.name}-dead")
+    world.create(4, "orders")
+    world.create(2, "counts", "dead")
+    world.produce("orders", sent[:200])
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
     with running(driver, start="one_expression", until=None, **keys):
         until(lambda: source_of(driver.ask(status=True))["records"] >= 200, WAIT_S)
         restored = source_of(driver.ask(status=True))["counters"].get("stores_restored", 0)
-        (machine,) = [name for name, marks in marks_of(cluster, it.name).items() if marks]
+        (machine,) = [name for name, marks in marks_of(cluster, world.name).items() if marks]
         (executor,) = cluster.executors(machine)
         os.kill(executor, signal.SIGKILL)
-        it.produce("orders", sent[200:])
+        world.produce("orders", sent[200:])
         until(lambda: source_of(driver.ask(status=True))["records"] >= 400, WAIT_S)
         counters = source_of(driver.ask(status=True))["counters"]
     wanted = Counter(key for key, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
-    assert {one.key: one.value for one in it.read("counts", hr.Long())} == wanted
-    letters = it.dead_letters()
+    assert {one.key: one.value for one in world.read("counts", hr.Long())} == wanted
+    letters = world.dead_letters()
     assert len(letters) == sum(letters.values()) == sum(value == b"no json" for _, value, _ in sent)
     assert counters["stores_restored"] > restored, "the other machine had no state"
 
@@ -170,7 +160,7 @@ MANY = 1_900  # after so many records of a task the pieces that it takes are sho
 class SlowJob:
     """A job that takes 2 ms for each of `count` records, which it reads in one round where nothing ends that."""
 
-    def __init__(self, cluster: Cluster, it: World, job_keys: Keys, count: int) -> None:
+    def __init__(self, cluster: Cluster, it: Clustered, job_keys: Keys, count: int) -> None:
         self.it, self.log = it, cluster.shared / f"{it.name}.log"
         it.create(1, "orders", "payments", "counts")
         self.sent: Sent = [(f"k{number % 40}", {"id": number}, FIRST_MS + number) for number in range(count)]
@@ -193,9 +183,9 @@ class SlowJob:
 
 
 def test_a_round_that_takes_long_is_stopped_at_once(
-    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
-    job = SlowJob(cluster, world("stopped"), job_keys, 8_000)
+    job = SlowJob(cluster, world, job_keys, 8_000)
     with running(driver, **job.slowly):
         until(lambda: len(job.worked()) > MANY, WAIT_S)
         asked_s = time.time()
@@ -208,9 +198,9 @@ def test_a_round_that_takes_long_is_stopped_at_once(
 
 
 def test_a_round_that_takes_long_is_cut_short_for_a_new_plan(
-    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
-    job = SlowJob(cluster, world("cut"), job_keys, 12_000)
+    job = SlowJob(cluster, world, job_keys, 12_000)
     with running(driver, **job.slowly):
         until(lambda: len(job.worked()) > MANY, WAIT_S)
         began = len(job.worked())
@@ -225,13 +215,12 @@ def test_a_round_that_takes_long_is_cut_short_for_a_new_plan(
 
 
 def test_a_folder_that_is_not_shared_is_no_place_for_state(
-    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
-    it = world("unshared")
-    it.create(1, "orders", "counts")
-    it.produce("orders", [("k", {"id": 1, "amount": 1}, FIRST_MS)])
-    keys = job_keys(it.name) | {"state_uri": str(cluster.own / "state")}
+    world.create(1, "orders", "counts")
+    world.produce("orders", [("k", {"id": 1, "amount": 1}, FIRST_MS)])
+    keys = job_keys(world.name) | {"state_uri": str(cluster.own / "state")}
     driver.ask(start="one_expression", until="caught-up", **keys)
     with pytest.raises(AssertionError, match=r"own/state: on host machine-[12] this is not the folder"):
         driver.ask(wait=WAIT_S)
-    assert not it.read("counts")
+    assert not world.read("counts")

@@ -113,14 +113,6 @@ KINDS: dict[str, Kind] = {
 
 
 @pytest.fixture(params=sorted(KINDS))
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a system of this kind is that a job of the test runs on; of a broker the session's one."""
-    if request.param == "log":
-        return f"log:{tmp_path / 'log'}"
-    return f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-
-
-@pytest.fixture(params=sorted(KINDS))
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import Any, ClassVar
 
 import headrace as hr
-from headrace import wiring
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import World
 
 KEYS = [f"k{number}" for number in range(8)]
 T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more
@@ -23,18 +16,14 @@ def text(left: Any, right: Any) -> str:
     return f"{left}&{right}"
 
 
-class World:
-    """A system with three inputs, and a job on it under a name of its own."""
+class Joining(World):
+    """Four inputs, and a job with every kind of join."""
 
-    def __init__(self, url: str, system: Any, folder: Path) -> None:
-        self.url, self.system, self.folder = url, system, folder
-        self.name = f"j{uuid.uuid4().hex[:8]}"
-        for stream, partitions in (("orders", 2), ("payments", 3), ("users", 2), ("rates", 3)):
-            system.create_stream(f"{self.name}-{stream}", partitions)
+    STREAMS: ClassVar = {"orders": 2, "payments": 3, "users": 2, "rates": 3}
+    KEYS: ClassVar = {"max_records_per_round": 7}
 
     def app(self) -> hr.App:
-        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
-        app = hr.App(self.name, self.url, max_records_per_round=7, **folders)
+        app = super().app()
         orders, payments = (self._stream(app, name) for name in ("orders", "payments"))
         users = app.table(f"{self.name}-users", key=hr.String(), value=hr.Long(), store="users")
         rates = app.global_table(f"{self.name}-rates", key=hr.String(), value=hr.Long(), store="rates")
@@ -54,24 +43,19 @@ class World:
 
     def send(self, stream: str, records: list[tuple[str, int, int]]) -> None:
         found = [hr.Record(key, value, T + second * SECOND) for key, value, second in records]
-        self.system.produce(f"{self.name}-{stream}", found, key=hr.String(), value=hr.Long())
+        self.produce_to(stream, found)
 
     def run(self) -> None:
-        engine = InlineEngine(run_container)
-        wiring.start(self.app(), "caught-up", engine=engine, log=lambda _: None).wait(60)
+        super().run(self.app())
 
     def read(self, stream: str) -> list[tuple[str, str]]:
-        found = self.system.consume(f"{self.name}-{stream}", key=hr.String(), value=hr.String())
-        return sorted((record.key, record.value) for record in found)
+        return sorted((record.key, record.value) for record in super().read(stream, hr.String()))
 
 
-@pytest.fixture
-def world(url: str, tmp_path: Path) -> Iterator[World]:
-    with hr.open_system(url) as system:
-        yield World(url, system, tmp_path)
+WORLD = Joining
 
 
-def test_every_kind_of_join_over_several_runs(world: World) -> None:
+def test_every_kind_of_join_over_several_runs(world: Joining) -> None:
     world.send("users", [(key, number, 0) for number, key in enumerate(KEYS)])
     world.send("rates", [(str(number), number * 100, 0) for number in range(2)])
     world.run()

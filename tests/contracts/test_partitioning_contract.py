@@ -3,18 +3,13 @@ same, and what keeps no state reads them as they are."""
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import World, source_of
 
 KEYS = [f"k{number}" for number in range(7)]
 T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more
@@ -35,19 +30,15 @@ class Numbered(hr.Processor[str, int, str, str]):
         self.context.forward(value=f"{record.value} is {number}")
 
 
-class World:
-    """A system with a stream and a table's stream whose records are in the partitions by turns, and a job on both."""
+class Placed(World):
+    """A stream and a table's stream whose records are in the partitions by turns, and a job on both."""
 
-    def __init__(self, url: str, system: Any, folder: Path) -> None:
-        self.url, self.system, self.folder = url, system, folder
-        self.name = f"o{uuid.uuid4().hex[:8]}"
-        self.sent = 0
-        for stream in ("views", "users"):
-            system.create_stream(f"{self.name}-{stream}", PARTITIONS)
+    STREAMS: ClassVar = {"views": PARTITIONS, "users": PARTITIONS}
+    KEYS: ClassVar = {"max_records_per_round": 20}
+    sent = 0
 
     def app(self, partitioning: str = "other", **keys: Any) -> hr.App:
-        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
-        app = hr.App(self.name, self.url, max_records_per_round=20, **folders, **keys)
+        app = super().app(**keys)
         text, number = hr.String(), hr.Long()
         views = app.stream(f"{self.name}-views", key=text, value=number, partitioning=partitioning)
         users = app.table(f"{self.name}-users", key=text, value=number, store="users", partitioning=partitioning)
@@ -68,25 +59,17 @@ class World:
 
     def send(self, stream: str, key: str, value: int, partition: int) -> None:
         record = hr.Record(key, value, T + value * 1000, partition=partition)
-        self.system.produce(f"{self.name}-{stream}", [record], key=hr.String(), value=hr.Long())
+        self.produce_to(stream, [record])
 
     def run(self, app: hr.App | None = None) -> dict[str, Any]:
         """Run until caught up; the status of the source sub-topology."""
-        job = wiring.start(app or self.app(), "caught-up", engine=InlineEngine(run_container), log=lambda line: None)
-        job.wait(60)
-        return dict(job.status()["sub_topologies"]["source"])
-
-    def read(self, stream: str, value: Any) -> list[hr.Record]:
-        return list(self.system.consume(f"{self.name}-{stream}", key=hr.String(), value=value))
+        return source_of(super().run(app or self.app()))
 
 
-@pytest.fixture
-def world(url: str, tmp_path: Path) -> Iterator[World]:
-    with hr.open_system(url) as system:
-        yield World(url, system, tmp_path)
+WORLD = Placed
 
 
-def test_keyed_state_is_right_wherever_a_producer_writes_its_keys(world: World) -> None:
+def test_keyed_state_is_right_wherever_a_producer_writes_its_keys(world: Placed) -> None:
     for first in (0, 100):  # of each user once more, in another partition
         for number, key in enumerate(KEYS):
             world.send("users", key, first + number, (first + number) % PARTITIONS)
@@ -112,9 +95,9 @@ def test_keyed_state_is_right_wherever_a_producer_writes_its_keys(world: World) 
     assert model.partitioned_otherwise == (f"{world.name}-users", f"{world.name}-views")
 
 
-def test_taken_for_one_that_goes_by_its_keys_it_gives_a_key_several_states(world: World) -> None:
+def test_taken_for_one_that_goes_by_its_keys_it_gives_a_key_several_states(world: Placed) -> None:
     """Without the declaration no job knows: this is what it is for, and what `headrace stream check` finds."""
-    world.system.produce(f"{world.name}-views", [(key, 1) for key in KEYS * 5], key=hr.String(), value=hr.Long())
+    world.produce_to("views", [(key, 1) for key in KEYS * 5])
     world.run(world.app("hash"))
     world.view(*range(21))  # each key in each partition
     world.run(world.app("hash"))
@@ -122,7 +105,7 @@ def test_taken_for_one_that_goes_by_its_keys_it_gives_a_key_several_states(world
     assert world.system.job_store(world.name).job_model().partitioned_otherwise == ()
 
 
-def test_the_declaration_is_not_changed_under_stored_state(world: World) -> None:
+def test_the_declaration_is_not_changed_under_stored_state(world: Placed) -> None:
     world.view(*range(30))
     world.run()
     before = world.system.job_store(world.name).checkpoints()

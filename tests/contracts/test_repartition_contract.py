@@ -3,72 +3,50 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.keys.hashing import partition_of
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import World
 
 RECORDS = [(f"k{i % 7}", i) for i in range(60)]
 
 
-@dataclass
-class World:
-    """A system with one input of 2 partitions, and a job on it under a name of its own."""
+class Regrouping(World):
+    """One input of 2 partitions, and a job on it."""
 
-    url: str
-    system: Any
-    folder: Path
-    name: str
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {}
 
     def app(self, build: Callable[[hr.KStream], object]) -> hr.App:
-        app = hr.App(
-            self.name, self.url, state_uri=str(self.folder / "state"), local_store_dir=str(self.folder / "stores")
-        )
-        build(app.stream(self.input, key=hr.String(), value=hr.Long()))
+        app = super().app()
+        build(app.stream(self.stream("in"), key=hr.String(), value=hr.Long()))
         return app
 
     def run(self, build: Callable[[hr.KStream], object]) -> list[str]:
         """Run until caught up; what the job said."""
         said: list[str] = []
-        wiring.start(self.app(build), "caught-up", engine=InlineEngine(run_container), log=said.append).wait(60)
+        super().run(self.app(build), log=said.append)
         return said
-
-    @property
-    def input(self) -> str:
-        return f"{self.name}-in"
 
     def internal(self, short: str) -> str:
         return f"{self.name}-{short}-repartition"
 
     def produce(self) -> None:
-        self.system.produce(self.input, RECORDS, key=hr.String(), value=hr.Long())
-
-    def read(self, stream: str) -> list[hr.Record]:
-        return list(self.system.consume(stream, key=hr.String(), value=hr.Long()))
+        self.produce_to("in", RECORDS)
 
     def streams(self) -> dict[str, int]:
         """The streams of this test to the number of their partitions, but for the input."""
         mine = {s.name: s.partitions for s in self.system.streams() if s.name.startswith(f"{self.name}-")}
-        del mine[self.input]
+        del mine[self.stream("in")]
         return mine
 
 
-@pytest.fixture
-def world(url: str, tmp_path: Path) -> Iterator[World]:
-    with hr.open_system(url) as system:
-        made = World(url, system, tmp_path, f"r{uuid.uuid4().hex[:8]}")
-        system.create_stream(made.input, 2)
-        yield made
+WORLD = Regrouping
 
 
 def explicit(count: int) -> Callable[[hr.KStream], object]:
@@ -89,7 +67,9 @@ def hinted(count: int | None) -> Callable[[hr.KStream], object]:
     return build
 
 
-def test_an_existing_stream_with_another_count_than_asked_for_stops_the_start_before_anything_happens(world: World) -> None:
+def test_an_existing_stream_with_another_count_than_asked_for_stops_the_start_before_anything_happens(
+    world: Regrouping,
+) -> None:
     stream = world.internal("again")
     world.system.create_stream(stream, 6, internal_of=world.name)
     world.produce()
@@ -105,16 +85,16 @@ def test_an_existing_stream_with_another_count_than_asked_for_stops_the_start_be
     assert (job_store.job_model(), job_store.checkpoints()) == (None, {})
     assert not any(world.system.end_offsets(stream).values())
     world.run(explicit(6))
-    assert {r.key: r.value for r in world.read(f"{world.name}-out")} == Counter(key for key, _ in RECORDS)
+    assert {r.key: r.value for r in world.read("out")} == Counter(key for key, _ in RECORDS)
 
 
-def test_a_hint_counts_for_a_new_stream(world: World) -> None:
+def test_a_hint_counts_for_a_new_stream(world: Regrouping) -> None:
     said = world.run(hinted(5))
     assert world.streams()[world.internal("again")] == 5
     assert not [text for text in said if "hint" in text]
 
 
-def test_of_an_existing_stream_a_hint_takes_the_partitions_there_are_and_says_both_counts(world: World) -> None:
+def test_of_an_existing_stream_a_hint_takes_the_partitions_there_are_and_says_both_counts(world: Regrouping) -> None:
     stream = world.internal("again")
     world.produce()
     world.run(hinted(None))
@@ -135,7 +115,7 @@ def odd_out(record: hr.Record, partitions: int) -> int | list[int] | None:
     return [0, partitions - 1] if record.value % 5 == 0 else record.value % partitions
 
 
-def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: World) -> None:
+def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: Regrouping) -> None:
     def build(stream: hr.KStream) -> None:
         again = stream.repartition(hr.Repartitioned(name="again", number_of_partitions=4, partitioner=odd_out))
         again.map_values(lambda r: r.value * 10 + r.partition, value=hr.Long()).to(
@@ -150,7 +130,7 @@ def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: Wor
     by_key = {value: partition_of(key.encode(), 4) for key, value in RECORDS}
     lists = {v: [by_key[v]] if one is None else one if isinstance(one, list) else [one] for v, one in chosen.items()}
     expected = [(key, value, p) for key, value in RECORDS for p in lists[value]]
-    found = [(r.key, r.value // 10, r.partition) for r in world.read(f"{world.name}-out")]
+    found = [(r.key, r.value // 10, r.partition) for r in world.read("out")]
     assert sorted(found) == sorted(expected)
     by_key_and_place = Counter((key, p) for key, _, p in expected)
     state = world.app(build).state("n")
@@ -159,7 +139,7 @@ def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: Wor
         assert entries == {f"again/Partition_{p}": n for (k, p), n in by_key_and_place.items() if k == key}
 
 
-def test_state_is_not_carried_over_to_another_way_of_partitioning(world: World) -> None:
+def test_state_is_not_carried_over_to_another_way_of_partitioning(world: Regrouping) -> None:
     def partitioned(partitioner: Any) -> Callable[[hr.KStream], object]:
         options = hr.Repartitioned(name="again", partitioner=partitioner)
         return lambda stream: stream.repartition(options).group_by_key().count(store="n")
@@ -171,10 +151,10 @@ def test_state_is_not_carried_over_to_another_way_of_partitioning(world: World) 
     world.run(partitioned(None))
 
 
-def test_by_default_records_land_where_any_producer_would_put_them(world: World) -> None:
+def test_by_default_records_land_where_any_producer_would_put_them(world: Regrouping) -> None:
     world.produce()
     world.run(lambda stream: stream.repartition(hr.Repartitioned.with_("again", 5)).to(f"{stream.app.name}-out"))
-    found = world.read(f"{world.name}-out")
+    found = world.read("out")
     assert {(r.key, r.partition) for r in found} == {(key, partition_of(key.encode(), 5)) for key, _ in RECORDS}
     for key in {key for key, _ in RECORDS}:  # of one key in the order in which they were read
         assert [r.value for r in found if r.key == key] == [value for k, value in RECORDS if k == key]
@@ -192,7 +172,7 @@ class Summing(hr.Processor[str, int, str, dict]):
         self.context.forward(value=after)
 
 
-def test_a_processor_behind_a_repartition_is_record_for_record_an_aggregation(world: World) -> None:
+def test_a_processor_behind_a_repartition_is_record_for_record_an_aggregation(world: Regrouping) -> None:
     """The motivation of KIP-221, over several runs, the local stores deleted in between."""
 
     def build(stream: hr.KStream) -> None:

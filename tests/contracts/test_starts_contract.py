@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import Place, World, waited
 
 T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more
 SECOND = 1_000_000
@@ -47,13 +42,14 @@ STARTS: list[tuple[Any, list[int], list[int]]] = [
 ]
 
 
-class World:
-    """A system with streams of two partitions, and an application that passes on what it reads of them."""
+class Passing(World):
+    """Streams of two partitions, and an application that passes on what it reads of them."""
 
-    def __init__(self, system: Any, url: str, folder: Path) -> None:
-        self.system, self.url, self.folder = system, url, folder
-        self.name = f"s{uuid.uuid4().hex[:8]}"
-        self.log: list[str] = []
+    KEYS: ClassVar = {}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.said: list[str] = []
 
     def fill(self, *streams: str) -> None:
         for stream in streams:
@@ -68,14 +64,10 @@ class World:
 
     def wait_until_shown(self, stream: str) -> None:
         """On Kafka a commit returns before its records can be read."""
-        until_s = time.monotonic() + 30
-        while self.system.end_offsets(stream) != self.system.high_watermarks(stream):
-            assert time.monotonic() < until_s, f"{stream} cannot be read to its end"
-            time.sleep(0.01)
+        waited(lambda: self.system.end_offsets(stream) == self.system.high_watermarks(stream))
 
     def app(self, starts: dict[str, Any], reset_offset: bool = False, **keys: Any) -> hr.App:
-        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
-        app = hr.App(self.name, self.url, **folders, **keys)
+        app = super().app(**keys)
         first, *others = [
             app.stream(f"{self.name}-{stream}", start=start, reset_offset=reset_offset) for stream, start in starts.items()
         ]
@@ -86,7 +78,7 @@ class World:
 
     def run(self, app: hr.App) -> list[str]:
         """Run until caught up; what has been passed on so far, in order."""
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container), log=self.log.append).wait(60)
+        super().run(app, log=self.said.append)
         return self.out()
 
     def out(self) -> list[str]:
@@ -94,23 +86,18 @@ class World:
         return [record.value.decode() for record in self.system.consume(f"{self.name}-out")]
 
 
-@pytest.fixture(params=["kafka", "log"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    broker = request.getfixturevalue("kafka_server") if request.param == "kafka" else None
-    url = f"log:{tmp_path / 'log'}" if broker is None else f"kafka://{broker.bootstrap}"
-    with hr.open_system(url) as system:
-        yield World(system, url, tmp_path)
+WORLD = Passing
 
 
 @pytest.mark.parametrize(("start", "of_0", "of_1"), STARTS, ids=[str(start).replace(" ", "") for start, *_ in STARTS])
-def test_a_start_is_what_it_says_and_counts_once(place: World, start: Any, of_0: list[int], of_1: list[int]) -> None:
-    place.fill("in")
+def test_a_start_is_what_it_says_and_counts_once(world: Passing, start: Any, of_0: list[int], of_1: list[int]) -> None:
+    world.fill("in")
     expected = [f"in/{p}/{n}" for p, numbers in ((0, of_0), (1, of_1)) for n in numbers]
-    assert sorted(place.run(place.app({"in": start}))) == sorted(expected)
-    place.send("in", 0, 10)
-    place.send("in", 1, 3)
+    assert sorted(world.run(world.app({"in": start}))) == sorted(expected)
+    world.send("in", 0, 10)
+    world.send("in", 1, 3)
     new = ["in/0/10", "in/1/3"]  # from then on the stored position counts
-    assert sorted(place.run(place.app({"in": start}))) == sorted([*expected, *new])
+    assert sorted(world.run(world.app({"in": start}))) == sorted([*expected, *new])
 
 
 @pytest.mark.parametrize(("start", "of_0", "of_1"), STARTS, ids=[str(start).replace(" ", "") for start, *_ in STARTS])
@@ -133,23 +120,23 @@ def test_a_start_is_the_same_under_the_test_driver(tmp_path: Path, start: Any, o
         assert [record.value for record in driver.read("after-out")] == ["new"]
 
 
-def test_an_offset_that_is_not_there_is_the_nearest_and_said(place: World) -> None:
-    place.fill("in")
-    place.run(place.app({"in": hr.Startpoint(KINDS.SPECIFIC_OFFSET, 7)}))
-    (said,) = [line for line in place.log if "begins at offset" in line]
-    end = place.system.end_offsets(f"{place.name}-in")[1]  # on Kafka behind the marker of a transaction
-    where = f"stream '{place.name}-in' partition 1 begins at offset {end}, the nearest to start=7"
+def test_an_offset_that_is_not_there_is_the_nearest_and_said(world: Passing) -> None:
+    world.fill("in")
+    world.run(world.app({"in": hr.Startpoint(KINDS.SPECIFIC_OFFSET, 7)}))
+    (said,) = [line for line in world.said if "begins at offset" in line]
+    end = world.system.end_offsets(f"{world.name}-in")[1]  # on Kafka behind the marker of a transaction
+    where = f"stream '{world.name}-in' partition 1 begins at offset {end}, the nearest to start=7"
     assert said == f"{where}: it holds offsets 0 to {end - 1}"
 
 
 @pytest.mark.parametrize("start", ["bootstrap", hr.Startpoint(KINDS.BOOTSTRAP)])
 @pytest.mark.parametrize("reset_offset", [False, True])
-def test_what_is_bootstrapped_is_read_before_any_other_stream(place: World, start: Any, reset_offset: bool) -> None:
-    place.fill("other", "rules")
-    app = place.app({"other": "earliest", "rules": start}, reset_offset, max_records_per_round=2, containers=1)
-    found = place.run(app)
+def test_what_is_bootstrapped_is_read_before_any_other_stream(world: Passing, start: Any, reset_offset: bool) -> None:
+    world.fill("other", "rules")
+    app = world.app({"other": "earliest", "rules": start}, reset_offset, max_records_per_round=2, containers=1)
+    found = world.run(app)
     assert rules_first(found)
-    again = place.run(app)[len(found) :]
+    again = world.run(app)[len(found) :]
     assert rules_first(again) if reset_offset else again == []
 
 
@@ -159,40 +146,42 @@ def rules_first(found: list[str]) -> bool:
     return mine == [["rules"] * count + ["other"] * count for count in (COUNT, 3)]
 
 
-def test_a_bootstrap_start_is_listed_as_a_startpoint_and_a_users_own_beats_it(place: World) -> None:
-    place.fill("other", "rules")
-    app = place.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
-    place.run(app)
+def test_a_bootstrap_start_is_listed_as_a_startpoint_and_a_users_own_beats_it(world: Passing) -> None:
+    world.fill("other", "rules")
+    app = world.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
+    world.run(app)
     with hr.startpoints(app) as points:
         kinds = [(one.entry.key.ssp.partition, one.entry.startpoint.position_type, one.status) for one in points.list()]
         assert sorted(kinds) == [(0, KINDS.BOOTSTRAP, "applied"), (1, KINDS.BOOTSTRAP, "applied")]
-        points.set(f"{place.name}-rules", "latest", partition=0)
-    place.send("rules", 1, 3)
-    assert place.run(app)[26:] == ["rules/1/3"]
+        points.set(f"{world.name}-rules", "latest", partition=0)
+    world.send("rules", 1, 3)
+    assert world.run(app)[26:] == ["rules/1/3"]
 
 
-def test_an_empty_stream_holds_nothing_back(place: World) -> None:
-    place.fill("other")
-    place.system.create_stream(f"{place.name}-rules", 2)
-    app = place.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
-    assert len(place.run(app)) == COUNT + 3
+def test_an_empty_stream_holds_nothing_back(world: Passing) -> None:
+    world.fill("other")
+    world.system.create_stream(f"{world.name}-rules", 2)
+    app = world.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
+    assert len(world.run(app)) == COUNT + 3
     with hr.startpoints(app) as points:
         assert points.list() == ()
 
 
-def test_partitions_that_are_born_later_begin_at_their_first_record(place: World) -> None:
-    place.fill("in")
-    app = place.app({"in": hr.Startpoint(KINDS.LATEST)}, settle_time_s=0)
-    assert place.run(app) == []
-    place.system.expand_stream(f"{place.name}-in", 4)
-    place.send("in", 3, 0, 1)
-    assert place.run(app) == ["in/3/0", "in/3/1"]
+def test_partitions_that_are_born_later_begin_at_their_first_record(world: Passing) -> None:
+    world.fill("in")
+    app = world.app({"in": hr.Startpoint(KINDS.LATEST)}, settle_time_s=0)
+    assert world.run(app) == []
+    world.system.expand_stream(f"{world.name}-in", 4)
+    world.send("in", 3, 0, 1)
+    assert world.run(app) == ["in/3/0", "in/3/1"]
 
 
 def test_all_forms_are_described(tmp_path: Path) -> None:
-    described: Callable[[Any], Any] = lambda start: (  # noqa: E731  # one line of what a source says
-        World(None, "log:x", tmp_path).app({"in": start}).describe("dict")["sub_topologies"][0]["operators"][0]["start"]
-    )
-    assert [described(start) for start, *_ in STARTS[:6]] == ["earliest", "earliest", "latest", "latest", 7, 7]
-    assert described(hr.Startpoint(KINDS.TIMESTAMP, 5)) == "TIMESTAMP 5"
-    assert described("bootstrap") == described(hr.Startpoint(KINDS.BOOTSTRAP)) == "bootstrap"
+    with Passing(tmp_path, Place()) as world:
+
+        def described(start: Any) -> Any:
+            return world.app({"in": start}).describe("dict")["sub_topologies"][0]["operators"][0]["start"]
+
+        assert [described(start) for start, *_ in STARTS[:6]] == ["earliest", "earliest", "latest", "latest", 7, 7]
+        assert described(hr.Startpoint(KINDS.TIMESTAMP, 5)) == "TIMESTAMP 5"
+        assert described("bootstrap") == described(hr.Startpoint(KINDS.BOOTSTRAP)) == "bootstrap"

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver import job as jobs
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import WAIT_S, Place, World, started, waited
 
 KEYS = [f"k{number}" for number in range(9)]
-WAIT_S = 60
 
 
-class World:
-    """A system with one input, on which applications are run that are all alike but for their names."""
+class Shared(World):
+    """One input, on which applications are run that are all alike but for their names."""
 
-    def __init__(self, url: str, system: Any, folder: Path) -> None:
-        self.url, self.system, self.folder = url, system, folder
-        self.name = f"w{uuid.uuid4().hex[:8]}"
+    STREAMS: ClassVar = {"in": 2}
+    # What others of its versions would read again is not purged.
+    KEYS: ClassVar = {"max_records_per_round": 25, "trigger_interval_ms": 1, "containers": 2, "keep_state_versions": 1}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
         self.sent: list[str] = []
-        system.create_stream(f"{self.name}-in", 2)
 
-    def app(self, name: str) -> hr.App:
+    def counting(self, name: str) -> hr.App:
         """Two repartition streams, stores, timers of windows that close; all outputs begin with the name."""
-        folders: dict[str, Any] = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
-        folders["keep_state_versions"] = 1  # what others of its versions would read again is not purged
-        app = hr.App(name, self.url, max_records_per_round=25, trigger_interval_ms=1, containers=2, **folders)
+        app = self.app(name)
         rows = app.stream(f"{self.name}-in", key=hr.String(), value=hr.Long())
         rows.group_by_key().count(store="n")
         again = rows.repartition(hr.Repartitioned.with_("again", 2))
@@ -50,11 +44,11 @@ class World:
         keys = [KEYS[number % len(KEYS)] for number in range(start, start + count)]
         time_us = 1_700_000_000_000_000
         records = [hr.Record(key, start + at, time_us + (start + at) * 1000) for at, key in enumerate(keys)]
-        self.system.produce(f"{self.name}-in", records, key=hr.String(), value=hr.Long())
+        self.produce_to("in", records)
         self.sent += keys
 
     def start(self, name: str, until: str | None = None) -> Any:
-        return wiring.start(self.app(name), until, engine=InlineEngine(run_container), log=lambda _: None)
+        return started(self.counting(name), until)
 
     def counts_of(self, name: str) -> dict[str, list[int]]:
         """What an application has written, by key."""
@@ -82,27 +76,17 @@ class World:
 
     def stored(self, name: str) -> dict[str, Any]:
         """What an application keeps, as committed."""
-        app = self.app(name)
+        app = self.counting(name)
         table = app.state("n").to_arrow()
         counts = dict(zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True))
         return {"n": counts, "m": {key: app.state("m").get(key) for key in KEYS}}
 
 
-@pytest.fixture
-def world(url: str, tmp_path: Path) -> Iterator[World]:
-    with hr.open_system(url) as system:
-        yield World(url, system, tmp_path)
-
-
-def wait_until(condition: Any) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it took too long"
-        time.sleep(0.02)
+WORLD = Shared
 
 
 @pytest.mark.parametrize("more", ["-by", ".by"])  # the one name is a prefix of the other
-def test_they_share_nothing_at_work_at_the_same_time(world: World, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_share_nothing_at_work_at_the_same_time(world: Shared, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "TIDY_S", 0.05)
     running, other = names = world.name, world.name + more
     world.send(40)
@@ -113,8 +97,8 @@ def test_they_share_nothing_at_work_at_the_same_time(world: World, more: str, mo
             world.start(other, "caught-up").wait(WAIT_S)
         assert job.is_running
         expected = world.expected()
-        wait_until(lambda: world.counts_of(running) == expected)
-        wait_until(lambda: world.purged(running))
+        waited(lambda: world.counts_of(running) == expected)
+        waited(lambda: world.purged(running))
     finally:
         job.stop()
     world.start(running, "caught-up").wait(WAIT_S)
@@ -130,7 +114,7 @@ def test_they_share_nothing_at_work_at_the_same_time(world: World, more: str, mo
 
 
 def test_what_the_one_does_to_its_own_things_leaves_the_other_s_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "TIDY_S", 0.05)
     one, other = names = world.name, f"{world.name}-by"
@@ -146,8 +130,8 @@ def test_what_the_one_does_to_its_own_things_leaves_the_other_s_alone(
     world.send(30)
     job = world.start(one)
     try:
-        wait_until(lambda: world.counts_of(one) == world.expected())
-        wait_until(lambda: world.purged(one))
+        waited(lambda: world.counts_of(one) == world.expected())
+        waited(lambda: world.purged(one))
     finally:
         job.stop()
     assert {stream: world.system.beginning_offsets(stream) for stream in world.internal(other)} == before
@@ -158,16 +142,15 @@ def test_what_the_one_does_to_its_own_things_leaves_the_other_s_alone(
 
 
 def test_on_kafka_groups_and_transactions_have_the_name_of_their_application(
-    tmp_path: Path, kafka_server: Any
+    tmp_path: Path, on_kafka: Place
 ) -> None:
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        world = World(f"kafka://{kafka_server.bootstrap}", system, tmp_path)
+    with Shared(tmp_path, on_kafka) as world:
         names = world.name, f"{world.name}.by"
         world.send(10)
         groups_after = []
         for name in names:
             world.start(name, "caught-up").wait(WAIT_S)
-            admin = AdminClient(kafka_server.client_settings())
+            admin = AdminClient(world.settings)
             listed = admin.list_consumer_groups().result(WAIT_S).valid
             groups_after.append({group.group_id for group in listed if group.group_id.startswith(world.name)})
         expected = [{f"{name}.{part}" for part in ("coordinator", "source", "again", "by.again")} for name in names]
@@ -176,27 +159,23 @@ def test_on_kafka_groups_and_transactions_have_the_name_of_their_application(
         assert expected[0] & expected[1] == {f"{world.name}.by.again"}
 
 
-def test_a_stream_that_is_the_other_s_is_not_taken(world: World) -> None:
+def test_a_stream_that_is_the_other_s_is_not_taken(world: Shared) -> None:
     """`a` with `b-c` and `a-b` with `c` would have one stream: the second to start is refused, and nothing is done."""
 
     def app(name: str) -> hr.App:
-        folders: dict[str, Any] = {"state_uri": str(world.folder / "state"), "local_store_dir": str(world.folder / "stores")}
-        made = hr.App(name, world.url, **folders)
+        made = world.app(name)
         rows = made.stream(f"{world.name}-in", key=hr.String(), value=hr.Long())
         for short in ("c", "b-c"):
             rows.repartition(name=short).group_by_key().count(store=f"{short}-n")
         return made
 
-    def run(name: str) -> None:
-        wiring.start(app(name), "caught-up", engine=InlineEngine(run_container), log=lambda _: None).wait(WAIT_S)
-
     world.send(20)
-    run(world.name)
+    world.run(app(world.name))
     before = {stream.name for stream in world.system.streams()}
     with pytest.raises(hr.IncompatibleChangeError) as error:
-        run(f"{world.name}-b")
+        world.run(app(f"{world.name}-b"))
     shared = f"{world.name}-b-c-repartition"
     assert f"stream {shared!r} exists, but is not a repartition stream of application '{world.name}-b'" in str(error.value)
     assert f"(it belongs to '{world.name}')" in str(error.value)
     assert {stream.name for stream in world.system.streams()} == before
-    run(world.name)
+    world.run(app(world.name))

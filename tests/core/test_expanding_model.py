@@ -75,7 +75,7 @@ SUBS = {
 }
 
 
-class World:
+class GrowthModel:
     """The streams as they are, and what a job has made of them so far."""
 
     def __init__(self, counts: dict[str, int], grouper: str, state: bool, seed: int = 0) -> None:
@@ -148,7 +148,7 @@ def bucket_of(number: int, factor: int) -> int:
     return (number * 2654435761 >> 7) % factor
 
 
-def every_key_is_with_its_task(world: World) -> bool:
+def every_key_is_with_its_task(world: GrowthModel) -> bool:
     readers = world.readers()
     return all(
         readers[stream, number % world.counts[stream], None if world.factor == 1 else bucket_of(number, world.factor)]
@@ -158,7 +158,7 @@ def every_key_is_with_its_task(world: World) -> bool:
     )
 
 
-def every_ssp_is_owned_once(world: World) -> bool:
+def every_ssp_is_owned_once(world: GrowthModel) -> bool:
     buckets = [None] if world.factor == 1 else list(range(world.factor))
     owned = {(stream, p, b) for stream in world.read for p in range(world.counts[stream]) for b in buckets}
     to_all = {(stream, p, None) for stream in world.to_all for p in range(world.counts[stream])}
@@ -177,7 +177,7 @@ def test_with_state_a_key_stays_with_its_task_through_everything(
     grouper: str, history: tuple[dict[str, int], list[Step]]
 ) -> None:
     counts, steps = history
-    world = World(counts, grouper, state=True)
+    world = GrowthModel(counts, grouper, state=True)
     assert every_ssp_is_owned_once(world)
     for step in steps:
         before = [task.name for task in world.tasks]
@@ -194,7 +194,7 @@ def test_without_state_the_tasks_are_those_of_a_first_run(
     grouper: str, history: tuple[dict[str, int], list[Step]]
 ) -> None:
     counts, steps = history
-    world = World(counts, grouper, state=False)
+    world = GrowthModel(counts, grouper, state=False)
     for step in steps:
         if world.take(step):
             assert every_ssp_is_owned_once(world), step
@@ -208,7 +208,7 @@ def test_where_nothing_changes_the_model_and_its_version_stay(
     history: tuple[dict[str, int], list[Step]], seed: int
 ) -> None:
     counts, steps = history
-    world = World(counts, "partition", True, seed)
+    world = GrowthModel(counts, "partition", True, seed)
     for step in steps:
         world.take(step)
     model, stored = world.model, world.stored
@@ -222,7 +222,7 @@ def some_models(seed: int) -> str:
     lines = []
     for number in range(12):
         counts = {stream: random.randint(1, 5) for stream in (*STREAMS, TABLE)}
-        world = World(counts, random.choice(sorted(GROUPERS)), state=number % 3 > 0, seed=os.getpid())
+        world = GrowthModel(counts, random.choice(sorted(GROUPERS)), state=number % 3 > 0, seed=os.getpid())
         for _ in range(6):
             step = random.choice(
                 [

@@ -113,7 +113,7 @@ def test_what_is_stored_is_read_as_it_was() -> None:
 
 
 @dataclass
-class World:
+class HandoverModel:
     """A sub-topology of 3 partitions, one container each; what is stored survives its driver."""
 
     positions: dict[SSP, int] = field(default_factory=lambda: {SSP("log", "in", p): 0 for p in range(3)})
@@ -179,7 +179,7 @@ def every_record_under_one_id(given_: list[tuple[int, tuple[OffsetRange, ...]]],
 def test_whatever_dies_and_whenever_an_id_means_the_same_records(
     steps: list[tuple[list[int], int, str, set[int], int]],
 ) -> None:
-    world = World()
+    world = HandoverModel()
     for arriving, max_records, fate, commits, cut in steps:
         for ssp, more in zip(sorted(world.ends), arriving, strict=True):
             world.ends[ssp] += more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -58,7 +58,7 @@ def ssp(stream: str, partition: int) -> SSP:
     return SSP("log", stream, partition)
 
 
-class World:
+class RewindModel:
     """Three sub-topologies in a row; each passes every record on. A state is the records that it has seen, as a bag."""
 
     def __init__(self, flows: tuple[SubTopologyEdges, ...] = LINE) -> None:
@@ -66,7 +66,7 @@ class World:
         self.streams: dict[SSP, list[tuple[str, int]]] = {}
         self.beginnings: dict[SSP, int] = {}
         self.checkpoints: dict[TaskName, Checkpoint] = {}
-        self.states: dict[str, Counter[tuple[str, int]]] = {identity_of(None): Counter()}
+        self.deltas: dict[str, tuple[str, list[tuple[str, int]]]] = {}  # by state: the one before it, and what came to that
         self.versions: dict[TaskName, tuple[StateVersion, ...]] = {}
         self.cuts: list[ConsistentCut] = []
         self.rewinds: dict[str, Rewind] = {}
@@ -105,12 +105,11 @@ class World:
                 continue
             assert start[place] >= self.beginnings[place], "what it reads is gone"
             records = self.streams[place][start[place] : end]
-            state = self.states[identity_of(before.head)] + Counter(records)
             name = f"{task}-{self.rounds}"
             head = before.head
             if flow.has_state:
                 head = Head(self.rounds, (StateFile(name, StateFileKind.SNAPSHOT, 1, 1, "c", self.rounds),))
-                self.states[head.identity] = state
+                self.deltas[head.identity] = identity_of(before.head), records
             self.checkpoints[task] = replace(
                 before, round_id=RoundId(1, flow.name, self.rounds), positions={place: end}, head=head
             )
@@ -208,11 +207,18 @@ class World:
         fed = Counter(record for place, stream in self.streams.items() if place.stream == "in" for record in stream)
         for flow in self.flows:
             if flow.has_state:
-                states = [self.states[identity_of(self.checkpoints[task].head)] for task in self.tasks(flow)]
-                assert sum(states, Counter()) == fed, f"{flow.name}: what is counted is not what was fed"
+                held = Counter(record for task in self.tasks(flow) for record in self.state(self.checkpoints[task].head))
+                assert held == fed, f"{flow.name}: what is counted is not what was fed"
+
+    def state(self, head: Head | None) -> Iterator[tuple[str, int]]:
+        """The records that a state has seen."""
+        identity = identity_of(head)
+        while identity in self.deltas:
+            identity, records = self.deltas[identity]
+            yield from records
 
 
-def run_some(world: World) -> None:
+def run_some(world: RewindModel) -> None:
     for _ in range(4):
         for partition in range(PARTITIONS):
             world.feed(partition, 10)
@@ -222,7 +228,7 @@ def run_some(world: World) -> None:
 
 
 def test_what_is_behind_a_repartition_stream_goes_back_with_what_writes_it() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     task = TaskName(PartitionGroup(0))
     world.go_back({task: {ssp("in", 0): 35}})
@@ -234,14 +240,14 @@ def test_what_is_behind_a_repartition_stream_goes_back_with_what_writes_it() -> 
 
 
 def test_a_target_that_is_not_behind_the_task_takes_nothing_back() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.go_back({TaskName(PartitionGroup(0)): {ssp("in", 0): 40}})
     assert world.went == 0 and not skipped_ranges_of(world.rewinds.values())
 
 
 def test_before_all_cuts_everything_begins_anew() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings |= {ssp(stream, partition): 5 for stream in "ab" for partition in range(PARTITIONS)}  # it is written again
     world.go_back({TaskName(PartitionGroup(1)): {ssp("in", 1): 0}})
@@ -251,7 +257,7 @@ def test_before_all_cuts_everything_begins_anew() -> None:
 
 
 def test_before_all_cuts_where_the_input_is_gone_nothing_goes_back() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
     with pytest.raises(StateError, match=r"sub-topology 'source'.* there is no consistent cut at or before log\.in\.0 5"):
@@ -260,7 +266,7 @@ def test_before_all_cuts_where_the_input_is_gone_nothing_goes_back() -> None:
 
 
 def test_the_task_is_named_that_has_no_version_which_is_old_enough() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
     first, second = world.tasks(SOURCE)
@@ -269,7 +275,7 @@ def test_the_task_is_named_that_has_no_version_which_is_old_enough() -> None:
 
 
 def test_one_that_is_undone_was_never_there() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     before = dict(world.checkpoints)
     task = TaskName(PartitionGroup(0))
@@ -280,7 +286,7 @@ def test_one_that_is_undone_was_never_there() -> None:
 
 
 def test_one_that_a_task_has_gone_on_from_is_not_undone() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     task = TaskName(PartitionGroup(0))
     world.go_back({task: {ssp("in", 0): 25}})
@@ -310,7 +316,7 @@ SHAPES = st.sampled_from([LINE, (SOURCE, replace(MIDDLE, has_state=False), LAST)
 @settings(max_examples=400, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
-    world = World(flows)
+    world = RewindModel(flows)
     for what, *args in steps:
         match what, args:
             case "back", [int(sub), int(partition), float(share)]:
@@ -329,7 +335,7 @@ def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[SubTopolog
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_where_the_input_is_there_it_can_always_be_gone_back_to(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
     """No `StateError`: at last everything begins anew."""
-    world = World(flows)
+    world = RewindModel(flows)
     for what, *args in steps:
         match what, args:
             case "back", [int(_), int(partition), float(share)]:

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import msgspec
-
 import headrace as hr
 from kafka_expansion.checker import (
     as_written,
@@ -27,7 +25,8 @@ from kafka_expansion.checker import (
     partitions_by_belief,
 )
 from kafka_expansion.producers import Ledger
-from support.checker import KillReport, Row, state_equals
+from support.checker import KillReport, Row, key_of, long_of, state_equals, window_of
+from support.log_states import stored_fields, stored_time_us
 
 VALUE = "producer string, seq long, count int, sent_ms long"
 WINDOW_MS = 2_000
@@ -107,20 +106,21 @@ def judge(
     number_of_tasks(passed, tasks)
     wrong = [(row["key"], value) for row in passed if (value := json.loads(row["value"]))["n"] != value["seq"]]
     assert not wrong, f"{len(wrong)} counts by hand are wrong, the first: {wrong[0]}"
-    seen = {key: int.from_bytes(held, "big", signed=True) for (key, _), held in state("seen").items()}
+    seen = {key: long_of(held) for (key, _), held in state("seen").items()}
     report.checked("count by hand, its state", state_equals(counted(inputs), seen))
     windows = counted_by_window(inputs, WINDOW_MS)
     found = last_values(rows("windows"), _window, lambda row: json.loads(row["value"])["n"])
     report.checked("windows", counts_are(found, windows))
     held = {
-        (key, (int.from_bytes(start, "big") - 2**63) // 1000): msgspec.msgpack.decode(value)[0]
+        (key, stored_time_us(start) // 1000): stored_fields(value)[0]
         for (key, start), value in state("windows").items()
     }
     report.checked("windows, their state", state_equals(windows, held))
     groups = Counter(b"g%d" % (json.loads(row["value"])["seq"] % GROUPS) for row in inputs)
-    found = last_values(rows("groups"), lambda row: row["key"], lambda row: int.from_bytes(row["value"], "big", signed=True))
+    found = last_values(rows("groups"), key_of, lambda row: long_of(row["value"]))
     report.checked("groups, behind a repartition", counts_are(found, groups))
 
 
 def _window(row: Row) -> tuple[bytes, int]:
-    return row["key"][:-16], int.from_bytes(row["key"][-16:-8], "big", signed=True) // 1000
+    key, start_us = window_of(row["key"])
+    return key, start_us // 1000

@@ -7,8 +7,6 @@ Spark application) is written to a file at each change: a killed process leaves 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
 from expansion.growing_job import BUILDS
 from headrace import wiring
-from support.forking import serve, trap_steps
+from support.forking import print_to_file, report_end, serve, trap_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +38,6 @@ class Run:
     def seen(self) -> Path:
         """The file of what was seen of the jobs, a line of JSON for each change."""
         return Path(f"{self.report}.seen")
-
-    @property
-    def said(self) -> str:
-        """The file of what it printed."""
-        return f"{self.report}.said"
 
 
 def applications(run: Run) -> dict[str, hr.App]:
@@ -67,8 +60,9 @@ def applications(run: Run) -> dict[str, hr.App]:
 
 
 def finish(run: Run) -> int:
-    """Run the jobs; 0 once they have caught up, 1 if one ended with an error, which is then in the report."""
-    try:
+    """Run the jobs until they have caught up."""
+
+    def work() -> dict[str, Any]:
         jobs = _started(run)
         last: Any = None
         deadline_s = time.monotonic() + run.run_s
@@ -82,11 +76,9 @@ def finish(run: Run) -> int:
             time.sleep(0.05)
         for job, _ in jobs.values():
             job.wait(0)
-    except BaseException as error:
-        Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        return 1
-    Path(run.report).write_text(json.dumps({"error": None}))
-    return 0
+        return {}
+
+    return report_end(run, work)
 
 
 def _started(run: Run) -> dict[str, tuple[Any, str]]:
@@ -114,15 +106,7 @@ def _looks(job: Any, spark: str) -> dict[str, Any]:
 
 def prepare(run: Run) -> None:
     trap_steps(run)
-    said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
-    log.setLevel(logging.INFO)
-    handler = logging.FileHandler(f"{run.report}.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    log.addHandler(handler)
-    log.propagate = False
+    print_to_file(run)
 
 
 if __name__ == "__main__":

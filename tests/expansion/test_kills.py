@@ -21,7 +21,7 @@ SEED = 20280
 def killed(folder: Path, children: Children, shape: str, place: Place, steps: Sequence[Step | None]) -> KillReport:
     report, draw = KillReport(), random.Random(SEED)
     for pair in drawn_pairs(draw, steps):
-        world = GrowingWorld(folder, children, place, shape)
+        world = GrowingWorld(folder, place, children, shape)
         kill_in_changes(world, draw, pair, report)
         world.judge(report)
         world.close()

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.codec.job_records import PARTITION_CHECKS
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import WAIT_S, Place, World, started, waited
 
 KEYS = [f"key-{number}" for number in range(40)]
-WAIT_S = 60.0
 
 
-class World:
-    """One application's streams and folders, on one system; what is sent is counted per key."""
+class Growing(World):
+    """One application whose input grows; what is sent is counted per key."""
 
-    def __init__(self, system: Any, url: str, root: Path) -> None:
-        self.system, self.url, self.root = system, url, root
-        self.name = f"grow-{uuid.uuid4().hex[:8]}"
-        self.input = f"in-{self.name}"
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.input, self.output = self.stream("in"), self.stream("out")
         self.sent: dict[str, int] = {}
-
-    def app(self, **keys: Any) -> hr.App:
-        places = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
-        often = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
-        return hr.App(self.name, self.url, **(places | often | keys))
 
     def send(self, rounds: int = 1) -> None:
         """A record for every key, `rounds` times over, with its number among those of its key."""
@@ -43,46 +31,27 @@ class World:
             for key in KEYS:
                 self.sent[key] = self.sent.get(key, 0) + 1
                 records.append((key, self.sent[key]))
-            self.system.produce(self.input, records, key=hr.String(), value=hr.Long())
+            self.produce_to("in", records)
 
-    def out(self, stream: str, value: Any) -> list[tuple[str, Any]]:
-        return [(record.key, record.value) for record in self.system.consume(stream, key=hr.String(), value=value)]
-
-
-@pytest.fixture(params=["kafka", "log"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    url = f"log:{tmp_path / 'log'}"
-    if request.param == "kafka":
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    with hr.open_system(url) as system:
-        yield World(system, url, tmp_path)
+    def out(self, value: Any) -> list[tuple[str, Any]]:
+        return [(record.key, record.value) for record in self.read("out", value)]
 
 
-def started(app: hr.App) -> Any:
-    return wiring.start(app, engine=InlineEngine(run_container))
+WORLD = Growing
 
 
-def waited(what: Callable[[], bool], job: Any) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not what():
-        if not job.is_running:
-            job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {WAIT_S:g} s: {job.status()}"
-        time.sleep(0.02)
-
-
-def counting(world: World, **keys: Any) -> hr.App:
+def counting(world: Growing, **keys: Any) -> hr.App:
     app = world.app(**keys)
     records = app.stream(world.input, key=hr.String(), value=hr.Long())
-    records.group_by_key().aggregate(n=hr.count(), last=hr.last("value"), store="n").to_stream().to(f"out-{world.name}")
+    records.group_by_key().aggregate(n=hr.count(), last=hr.last("value"), store="n").to_stream().to(world.output)
     return app
 
 
-def counts(world: World) -> dict[str, int]:
-    return {key: value["n"] for key, value in world.out(f"out-{world.name}", hr.Json())}
+def counts(world: Growing) -> dict[str, int]:
+    return {key: value["n"] for key, value in world.out(hr.Json())}
 
 
-def test_a_stateful_job_goes_on_with_its_state_and_its_tasks(world: World) -> None:
+def test_a_stateful_job_goes_on_with_its_state_and_its_tasks(world: Growing) -> None:
     world.system.create_stream(world.input, 2)
     world.send()
     job = started(counting(world))
@@ -108,7 +77,7 @@ def test_a_stateful_job_goes_on_with_its_state_and_its_tasks(world: World) -> No
     assert manager.read_partition_records()[world.input].counts == (2, 4, 16)
 
 
-def test_a_command_has_it_noticed_at_once(world: World) -> None:
+def test_a_command_has_it_noticed_at_once(world: Growing) -> None:
     world.system.create_stream(world.input, 2)
     world.send()
     job = started(counting(world, partition_check_interval_s=3600.0))
@@ -123,14 +92,14 @@ def test_a_command_has_it_noticed_at_once(world: World) -> None:
     job.stop()
 
 
-def test_a_stateless_job_gets_new_tasks_and_keeps_each_keys_order(world: World) -> None:
+def test_a_stateless_job_gets_new_tasks_and_keeps_each_keys_order(world: Growing) -> None:
     world.system.create_stream(world.input, 2)
     app = world.app(max_records_per_round=60)
     app.stream(world.input, key=hr.String(), value=hr.Long()).map_values(lambda record: record.value * 10, value=hr.Long()).to(
-        f"out-{world.name}", partitioner=lambda record, count: 0
+        world.output, partitioner=lambda record, count: 0
     )
     world.send(20)
-    world.system.create_stream(f"out-{world.name}", 1)
+    world.system.create_stream(world.output, 1)
     job = started(app)
     world.system.expand_stream(world.input, 6)
     world.send(20)
@@ -138,26 +107,26 @@ def test_a_stateless_job_gets_new_tasks_and_keeps_each_keys_order(world: World) 
     world.send(20)
 
     def all_there() -> bool:
-        return len(world.out(f"out-{world.name}", hr.Long())) == sum(world.sent.values())
+        return len(world.out(hr.Long())) == sum(world.sent.values())
 
     waited(all_there, job)
     assert job.status()["sub_topologies"]["source"]["tasks"] == 6
     seen: dict[str, int] = {}
-    for key, value in world.out(f"out-{world.name}", hr.Long()):
+    for key, value in world.out(hr.Long()):
         assert value == 10 * (seen.get(key, 0) + 1), f"{key}: {value} after {seen.get(key)}"
         seen[key] = value // 10
     job.stop()
 
 
-def test_another_change_stops_those_who_read_it_and_nobody_else(world: World) -> None:
+def test_another_change_stops_those_who_read_it_and_nobody_else(world: Growing) -> None:
     world.system.create_stream(world.input, 4)
     app = world.app()
     records = app.stream(world.input, key=hr.String(), value=hr.Long())
     anew = records.repartition(hr.Repartitioned(name="anew", number_of_partitions=2))
-    anew.group_by_key().count(store="n").to_stream().to(f"out-{world.name}")
+    anew.group_by_key().count(store="n").to_stream().to(world.output)
     world.send()
     job = started(app)
-    seen = lambda: dict(world.out(f"out-{world.name}", hr.Long()))  # noqa: E731
+    seen = lambda: dict(world.out(hr.Long()))  # noqa: E731
     waited(lambda: seen() == world.sent, job)
     world.system.expand_stream(world.input, 6)
     waited(lambda: "stopped" in job.status()["sub_topologies"]["source"]["waiting_for"], job)
@@ -169,7 +138,7 @@ def test_another_change_stops_those_who_read_it_and_nobody_else(world: World) ->
     assert seen() == before, "a sub-topology that has stopped went on"
     assert job.is_running
     # The other one still reads what is in its stream.
-    world.system.produce(f"{world.name}-anew-repartition", [("key-0", 1)], key=hr.String(), value=hr.Long())
+    world.produce_to("anew-repartition", [("key-0", 1)])
     waited(lambda: seen() == before | {"key-0": before["key-0"] + 1}, job)
     job.stop()
     with pytest.raises(hr.IncompatibleChangeError, match="had 4 partitions and now has 6"):
@@ -178,7 +147,7 @@ def test_another_change_stops_those_who_read_it_and_nobody_else(world: World) ->
         started(app)
 
 
-def test_a_job_that_has_nothing_left_to_run_ends_with_the_error(world: World) -> None:
+def test_a_job_that_has_nothing_left_to_run_ends_with_the_error(world: Growing) -> None:
     world.system.create_stream(world.input, 4)
     world.send()
     job = started(counting(world))
@@ -194,14 +163,14 @@ def test_a_job_that_has_nothing_left_to_run_ends_with_the_error(world: World) ->
     again.stop()
 
 
-def test_repartition_streams_grow_too_and_their_number_stays_that_of_the_topology(world: World) -> None:
+def test_repartition_streams_grow_too_and_their_number_stays_that_of_the_topology(world: Growing) -> None:
     world.system.create_stream(world.input, 2)
 
     def made() -> hr.App:
         app = world.app()
         records = app.stream(world.input, key=hr.String(), value=hr.Long())
         anew = records.repartition(hr.Repartitioned(name="anew", number_of_partitions=2))
-        anew.group_by_key().aggregate(n=hr.count(), store="n").to_stream().to(f"out-{world.name}")
+        anew.group_by_key().aggregate(n=hr.count(), store="n").to_stream().to(world.output)
         return app
 
     world.send()
@@ -221,52 +190,40 @@ def test_repartition_streams_grow_too_and_their_number_stays_that_of_the_topolog
     again.stop()
 
 
-def test_windows_do_not_open_again_when_partitions_are_born(world: World) -> None:
+def test_windows_do_not_open_again_when_partitions_are_born(world: Growing) -> None:
     world.system.create_stream(world.input, 1)
     app = world.app(idle_timeout_s=3600.0)
     records = app.stream(world.input, key=hr.String(), value=hr.Long(), timestamp=lambda record: record.value * 1_000_000)
     windows = records.group_by_key().windowed_by(hr.Tumbling("10 seconds", grace="0 seconds"))
-    windows.aggregate(n=hr.count(), store="w").to_stream(emit="closed").to(f"out-{world.name}")
-    world.system.produce(world.input, [("a", 1), ("a", 12), ("a", 25)], key=hr.String(), value=hr.Long())
+    windows.aggregate(n=hr.count(), store="w").to_stream(emit="closed").to(world.output)
+    world.produce_to("in", [("a", 1), ("a", 12), ("a", 25)])
     job = started(app)
-    out = f"out-{world.name}"
-    waited(lambda: sum(world.system.end_offsets(out).values()) > 0, job)
+    waited(lambda: sum(world.system.end_offsets(world.output).values()) > 0, job)
 
     def closed() -> list[int]:
-        return [record.value["n"] for record in world.system.consume(out, key=hr.Windowed(hr.String()), value=hr.Json())]
+        return [record.value["n"] for record in world.read("out", hr.Json(), hr.Windowed(hr.String()))]
 
     waited(lambda: closed() == [1, 1], job)
     world.system.expand_stream(world.input, 2)
     waited(lambda: job.status()["job_model"] == 2, job)
-    world.system.produce(world.input, [("a", 2), ("a", 26)], key=hr.String(), value=hr.Long())  # the first of them is late
+    world.produce_to("in", [("a", 2), ("a", 26)])  # the first of them is late
     waited(lambda: job.status()["sub_topologies"]["source"]["counters"].get("late_records") == 1, job)
     assert closed() == [1, 1]
     job.stop()
 
 
-def test_it_goes_on_under_a_producer_that_never_rests(world: World) -> None:
+def test_it_goes_on_under_a_producer_that_never_rests(world: Growing) -> None:
     world.system.create_stream(world.input, 2)
     job = started(counting(world, max_records_per_round=500))
-    stopping = threading.Event()
-
-    def produce() -> None:
-        while not stopping.is_set():
-            world.send()
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    try:
+    with world.producing(lambda _: world.send(), 0.0):
         for grown in (4, 8):
             time.sleep(0.5)
             world.system.expand_stream(world.input, grown)
             waited(lambda expected=grown: job.plan.found_counts[world.input] == expected, job)
         time.sleep(0.5)
-    finally:
-        stopping.set()
-        producer.join()
     waited(lambda: counts(world) == world.sent, job)
     job.stop()
     per_key: dict[str, int] = {}
-    for key, value in world.out(f"out-{world.name}", hr.Json()):
+    for key, value in world.out(hr.Json()):
         assert value["last"] == value["n"] > per_key.get(key, 0), f"{key}: {value} after {per_key.get(key)}"
         per_key[key] = value["n"]

@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import Place, World, started, waited
 
 KEYS = [f"key-{number}" for number in range(24)]
-WAIT_S = 30.0
 
 
 # --- stored, by a job that runs or by the next ------------------------------------------------------------------------
 
 
-class Grown:
-    """An application on one system whose input grows from 2 to 4 partitions."""
+class Grown(World):
+    """An application whose input grows from 2 to 4 partitions."""
 
-    def __init__(self, system: Any, url: str, root: Path) -> None:
-        self.system, self._url, self._root = system, url, root
-        self.name = f"settle-{uuid.uuid4().hex[:8]}"
-        self.input = f"in-{self.name}"
-        system.create_stream(self.input, 2)
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.input = self.stream("in")
 
     def started(self, settle_s: float) -> Any:
-        app = hr.App(
-            self.name,
-            self._url,
-            local_store_dir=str(self._root / "stores"),
-            state_uri=str(self._root / "state"),
-            partition_check_interval_s=0.1,
-            trigger_interval_ms=10,
-            settle_time_s=settle_s,
-        )
+        app = self.app(settle_time_s=settle_s)
         records = app.stream(self.input, key=hr.String(), value=hr.Long())
-        records.group_by_key().count(store="n").to_stream().to(f"out-{self.name}")
-        return wiring.start(app, engine=InlineEngine(run_container))
+        records.group_by_key().count(store="n").to_stream().to(self.stream("out"))
+        return started(app)
 
     def send(self) -> None:
-        self.system.produce(self.input, [(key, 1) for key in KEYS], key=hr.String(), value=hr.Long())
+        self.produce_to("in", [(key, 1) for key in KEYS])
 
     def settled(self) -> list[Any]:
         """Per expansion on record its lasting barrier, None where it has none yet."""
@@ -58,60 +46,45 @@ class Grown:
         return [expansion.settled for expansion in found[self.input].expansions]
 
 
-@pytest.fixture(params=["kafka", "log"])
-def grown(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grown]:
-    url = f"log:{tmp_path / 'log'}"
-    if request.param == "kafka":
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    with hr.open_system(url) as system:
-        yield Grown(system, url, tmp_path)
+WORLD = Grown
 
 
-def waited(what: Any, job: Any) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not what():
-        if not job.is_running:
-            job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {WAIT_S:g} s: {job.status()}"
-        time.sleep(0.02)
-
-
-def test_the_ends_of_the_old_partitions_are_stored_when_its_time_has_come(grown: Grown) -> None:
-    grown.send()
-    job = grown.started(settle_s=1.0)
-    grown.system.expand_stream(grown.input, 4)
+def test_the_ends_of_the_old_partitions_are_stored_when_its_time_has_come(world: Grown) -> None:
+    world.send()
+    job = world.started(settle_s=1.0)
+    world.system.expand_stream(world.input, 4)
     waited(lambda: job.status()["job_model"] == 2, job)
-    grown.send()
-    waited(lambda: any(grown.settled()), job)
-    highs = grown.system.high_watermarks(grown.input)
-    assert grown.settled() == [{0: highs[0], 1: highs[1]}]
+    world.send()
+    waited(lambda: any(world.settled()), job)
+    highs = world.system.high_watermarks(world.input)
+    assert world.settled() == [{0: highs[0], 1: highs[1]}]
     job.stop()
 
 
-def test_one_that_has_not_settled_does_so_under_the_next_driver(grown: Grown) -> None:
-    grown.send()
-    job = grown.started(settle_s=3600.0)
-    grown.system.expand_stream(grown.input, 4)
+def test_one_that_has_not_settled_does_so_under_the_next_driver(world: Grown) -> None:
+    world.send()
+    job = world.started(settle_s=3600.0)
+    world.system.expand_stream(world.input, 4)
     waited(lambda: job.status()["job_model"] == 2, job)
     job.stop()
-    assert grown.settled() == [None]
-    grown.send()
-    again = grown.started(settle_s=0.5)
-    waited(lambda: any(grown.settled()), again)
-    highs = grown.system.high_watermarks(grown.input)
-    assert grown.settled() == [{0: highs[0], 1: highs[1]}]
+    assert world.settled() == [None]
+    world.send()
+    again = world.started(settle_s=0.5)
+    waited(lambda: any(world.settled()), again)
+    highs = world.system.high_watermarks(world.input)
+    assert world.settled() == [{0: highs[0], 1: highs[1]}]
     again.stop()
 
 
-def test_of_a_chain_each_expansion_settles(grown: Grown) -> None:
-    grown.send()
-    job = grown.started(settle_s=0.5)
+def test_of_a_chain_each_expansion_settles(world: Grown) -> None:
+    world.send()
+    job = world.started(settle_s=0.5)
     for number, count in enumerate((4, 8), start=2):
-        grown.system.expand_stream(grown.input, count)
+        world.system.expand_stream(world.input, count)
         waited(lambda number=number: job.status()["job_model"] == number, job)
-        grown.send()
-        waited(lambda number=number: len(grown.settled()) == number - 1 and all(grown.settled()), job)
-    assert [sorted(ends) for ends in grown.settled()] == [[0, 1], [0, 1, 2, 3]]
+        world.send()
+        waited(lambda number=number: len(world.settled()) == number - 1 and all(world.settled()), job)
+    assert [sorted(ends) for ends in world.settled()] == [[0, 1], [0, 1, 2, 3]]
     job.stop()
 
 

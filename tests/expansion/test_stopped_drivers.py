@@ -43,7 +43,7 @@ def test_a_driver_stopped_in_a_change_is_fenced_and_changes_nothing(
     tmp_path: Path, children: Children, request: pytest.FixtureRequest, kind: str, step: int
 ) -> None:
     for _ in range(TRIES):
-        world = GrowingWorld(tmp_path, children, place_of(request, kind), "stateful")
+        world = GrowingWorld(tmp_path, place_of(request, kind), children, "stateful")
         if taken_over(world, step):
             break
         world.close()

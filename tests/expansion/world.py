@@ -19,7 +19,7 @@ from kafka_expansion.producers import Ledger, Load, StaleProducer, key_of, merge
 from support.checker import KillReport, partition_of
 from support.children import Children
 from support.log_states import state_of
-from support.world import WAIT_S, Place, World
+from support.world import Place, World, waited
 
 PARTITIONS = 2
 STALE_S = 1.0
@@ -65,8 +65,8 @@ class LogProducer:
 class GrowingWorld(World):
     """One application of `growing_job`, whose input grows."""
 
-    def __init__(self, folder: Path, children: Children, place: Place, shape: str) -> None:
-        super().__init__(folder, children, place, f"expansion.growing_job:{shape}")
+    def __init__(self, folder: Path, place: Place, children: Children, shape: str) -> None:
+        super().__init__(folder, place, children, f"expansion.growing_job:{shape}")
         self.is_stateful = shape == "stateful"
         self.system.create_stream(self.stream("in"), PARTITIONS)
         for part in OUTPUTS:
@@ -105,10 +105,8 @@ class GrowingWorld(World):
 
     def wait_for_moved_keys(self) -> None:
         """Until a producer has written to a new partition: what is judged then has keys with records in two."""
-        deadline_s = time.monotonic() + WAIT_S
-        while not any(end for place, end in self.system.end_offsets(self.stream("in")).items() if place >= PARTITIONS):
-            assert time.monotonic() < deadline_s, f"no producer has written to a new partition within {WAIT_S:.0f} s"
-            time.sleep(0.05)
+        ends = lambda: self.system.end_offsets(self.stream("in")).items()  # noqa: E731
+        waited(lambda: any(end for place, end in ends() if place >= PARTITIONS), otherwise="no record in a new partition")
 
     # --- what is committed ------------------------------------------------------------------------------------------
 

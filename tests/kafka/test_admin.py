@@ -26,6 +26,7 @@ from headrace.adapters.kafka.system import KafkaSystem, open_system
 from headrace.errors import ConfigError, IncompatibleChangeError, OffsetOutOfRangeError, StorageError, StreamExistsError
 from headrace.testing.kafka_server import KafkaServer
 from kafka.clients import QUIET
+from support.world import waited
 
 
 @pytest.fixture
@@ -224,9 +225,7 @@ class TestSystem:
         assert list(system.held_back_by(name)) == [0]
         assert list(system.consume(name)) == []
         other.commit_transaction(30)
-        deadline_s = time.monotonic() + 30
-        while system.held_back_by(name):
-            assert time.monotonic() < deadline_s
+        waited(lambda: not system.held_back_by(name))
         assert [record.value for record in system.consume(name)] == [b"open", b"v"]
 
     def test_a_pinned_stream_is_that_one_and_no_other_of_its_name(

@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.kafka.container_transaction import FlushedLane
 from headrace.errors import RoundFailedError
-from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import World, source_of
 
 
-class World:
-    def __init__(self, server: KafkaServer, folder: Path) -> None:
-        self.server, self.folder = server, folder
-        self.url, self.name = f"kafka://{server.bootstrap}", f"alo-{uuid.uuid4().hex[:8]}"
-        self.system = hr.open_system(self.url)
-        self.system.create_stream(f"{self.name}-in", 2)
+class Counting(World):
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"containers": 2}
 
     def send(self, count: int) -> None:
-        rows = [(b"k%d" % (i % 5), b"v") for i in range(count)]
-        self.system.produce(f"{self.name}-in", rows)
+        self.system.produce(self.stream("in"), [(b"k%d" % (i % 5), b"v") for i in range(count)])
 
     def run(self, guarantee: str = "at_least_once") -> dict[str, Any]:
-        stores = str(self.folder / "stores")
-        app = hr.App(self.name, self.url, local_store_dir=stores, processing_guarantee=guarantee, containers=2)
-        rows = app.stream(f"{self.name}-in", key=hr.String())
-        rows.to(f"{self.name}-copy")
-        rows.group_by_key().count(store="counts").to_stream().to(f"{self.name}-counts", value=hr.Long())
-        job = wiring.start(app, "caught-up", engine=InlineEngine(run_container))
-        job.wait(60)
-        found: dict[str, Any] = job.status()["sub_topologies"]["source"]
-        return found
+        app = self.app(processing_guarantee=guarantee)
+        rows = app.stream(self.stream("in"), key=hr.String())
+        rows.to(self.stream("copy"))
+        rows.group_by_key().count(store="counts").to_stream().to(self.stream("counts"), value=hr.Long())
+        return source_of(super().run(app))
 
     def copies(self) -> int:
-        return sum(1 for _ in self.system.consume(f"{self.name}-copy"))
+        return len(self.read("copy", hr.Bytes()))
 
     def counts(self) -> dict[str, int]:
-        return {r.key: r.value for r in self.system.consume(f"{self.name}-counts", key=hr.String(), value=hr.Long())}
+        return {r.key: r.value for r in self.read("counts")}
 
     def group(self) -> int:
         """The sum of the positions that lag tools see."""
-        settings = {**self.server.client_settings(), "group.id": f"{self.name}.source"}
+        settings = {**self.settings, "group.id": f"{self.name}.source"}
         consumer = Consumer(settings)
         try:
             return sum(p.offset for p in consumer.committed([TopicPartition(f"{self.name}-in", n) for n in range(2)], 30))
@@ -57,14 +44,10 @@ class World:
             consumer.close()
 
 
-@pytest.fixture
-def world(kafka_server: KafkaServer, tmp_path: Path) -> Iterator[World]:
-    made = World(kafka_server, tmp_path)
-    yield made
-    made.system.close()
+WORLD, place = Counting, only_on("kafka")
 
 
-def test_without_a_failure_nothing_is_doubled_and_no_transaction_is_made(world: World) -> None:
+def test_without_a_failure_nothing_is_doubled_and_no_transaction_is_made(world: Counting) -> None:
     world.send(50)
     world.run()
     assert world.copies() == 50
@@ -80,7 +63,7 @@ def test_without_a_failure_nothing_is_doubled_and_no_transaction_is_made(world: 
 
 @pytest.mark.parametrize("step", ["its checkpoints", "its positions"])
 def test_what_ends_between_outputs_and_positions_is_worked_off_again_with_state_exact(
-    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+    world: Counting, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.send(50)
     failed: list[str] = []
@@ -110,7 +93,7 @@ def test_what_ends_between_outputs_and_positions_is_worked_off_again_with_state_
     assert world.group() == sum(world.system.end_offsets(f"{world.name}-in").values())
 
 
-def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It slept between its outputs and its checkpoint, while another driver took over."""
     world.send(10)
     epochs = FlushedLane._epoch

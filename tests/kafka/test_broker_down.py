@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.errors import UnavailableError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import place_on
+from support.world import World, started, waited
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -28,13 +26,14 @@ def broker() -> Iterator[KafkaServer]:
         yield kafka
 
 
-class World:
-    def __init__(self, broker: KafkaServer, folder: Path, spark: Any) -> None:
-        self.url, self.folder, self.spark = f"kafka://{broker.bootstrap}", folder, spark
-        self.name = f"down-{uuid.uuid4().hex[:8]}"
-        with hr.open_system(self.url) as system:
-            system.create_stream(f"{self.name}-in", 2)
-        self.sent = 0
+class Copying(World):
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"trigger_interval_ms": 20}
+
+    def __init__(self, folder: Path, broker: KafkaServer, spark: Any = None) -> None:
+        super().__init__(folder, place_on(broker))
+        self.close()  # what is done to the broker meets no client but the one that a test has for it
+        self.spark, self.sent = spark, 0
 
     def send(self, count: int) -> None:
         with hr.open_system(self.url) as system:
@@ -42,30 +41,24 @@ class World:
         self.sent += count
 
     def start(self, until: str | None = None, **kafka: str) -> Any:
-        stores = str(self.folder / "stores")
-        app = hr.App(self.name, self.url, self.spark, local_store_dir=stores, kafka=kafka, trigger_interval_ms=20)
+        app = self.app(spark=self.spark, kafka=kafka)
         rows = app.stream(f"{self.name}-in")
         rows.to(f"{self.name}-copy")
         rows.group_by_key().count(store="counts").to_stream().to(f"{self.name}-counts", value=hr.Long())
-        engine = None if self.spark is not None else InlineEngine(run_container)
-        return wiring.start(app, until, engine=engine)
+        return app.start(until) if self.spark is not None else started(app, until)
 
     def copies(self) -> list[int]:
         with hr.open_system(self.url) as system:
             return sorted(int(record.value) for record in system.consume(f"{self.name}-copy"))
 
     def wait_for_copies(self, job: Any) -> None:
-        deadline_s = time.monotonic() + 120
-        while self.copies() != list(range(self.sent)):
-            assert job.is_running, job.wait(0)
-            assert time.monotonic() < deadline_s, (len(self.copies()), self.sent)
-            time.sleep(0.2)
+        waited(lambda: self.copies() == list(range(self.sent)), job, 120)
 
 
 def test_at_the_start_it_is_waited_for_with_a_word(
     broker: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(broker, tmp_path, None)
+    world = Copying(tmp_path, broker)
     world.send(10)
     broker.kill()
     try:
@@ -86,7 +79,7 @@ def test_at_the_start_it_is_waited_for_with_a_word(
 def test_a_start_waits_once_for_a_broker_that_does_not_come(
     broker: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(broker, tmp_path, None)
+    world = Copying(tmp_path, broker)
     broker.kill()
     try:
         began_s = time.monotonic()
@@ -99,7 +92,7 @@ def test_a_start_waits_once_for_a_broker_that_does_not_come(
 
 
 def test_a_job_whose_broker_is_dead_stops_soon_and_cleanly(broker: KafkaServer, tmp_path: Path) -> None:
-    world = World(broker, tmp_path, None)
+    world = Copying(tmp_path, broker)
     world.send(50)
     job = world.start()
     world.wait_for_copies(job)
@@ -121,7 +114,7 @@ def test_a_job_whose_broker_is_dead_stops_soon_and_cleanly(broker: KafkaServer, 
 def test_in_the_middle_the_job_goes_on_when_it_is_back(
     broker: KafkaServer, tmp_path: Path, spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(broker, tmp_path, spark)
+    world = Copying(tmp_path, broker, spark)
     world.send(1_000)
     job = world.start(**{"wait.s": "5"})
     world.wait_for_copies(job)

@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from cli.shop import APP, SALES, sale
-from headrace import wiring
+from cli.shop import APP, SALES, produce_sales, sale
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import this_user
 from headrace.errors import TopologyError
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up, started
 
 SOURCE = Path(hr.__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from headrace.cli import main; main()"]
@@ -40,9 +38,8 @@ def place(kafka_server: KafkaServer, tmp_path_factory: pytest.TempPathFactory) -
     try:
         with hr.open_system(url) as system:
             system.create_stream("sales", 4)
-            records = [hr.Record(shop, {"item": i, "price": p}, time) for shop, i, p, time in map(sale, range(SALES))]
-            system.produce("sales", records, key=hr.String(), value=hr.Json())
-        wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(120)
+            produce_sales(system)
+        caught_up(load_app("shop.py"))
     finally:
         os.chdir(before)
     return folder, url
@@ -60,7 +57,7 @@ def refused(place: tuple[Path, str]) -> str:
         system.create_stream("orders", 4)
         system.create_stream("users", 8)
     with pytest.raises(TopologyError, match="joins the streams 'orders'"):
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+        started(app, "caught-up")
     return app.name
 
 

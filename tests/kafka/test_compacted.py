@@ -18,6 +18,7 @@ from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.errors import StorageError
 from headrace.testing.kafka_server import KafkaServer
 from kafka.clients import QUIET, read, write
+from support.world import waited
 
 Transactional = Callable[..., Any]
 
@@ -132,10 +133,8 @@ def test_holes_of_compaction_are_passed(
         time.sleep(0.005)  # the next one begins a segment
     begun(topic.topic, b"a", b"never").abort_transaction(30)
     assert topic.refresh() == {b"a": b"4"}
-    deadline_s = time.monotonic() + 40
-    while read(kafka_server.client_settings(), topic.topic, 1) == [b"0"]:
-        assert time.monotonic() < deadline_s, "the broker does not compact"
-        time.sleep(0.2)
+    settings = kafka_server.client_settings()
+    waited(lambda: read(settings, topic.topic, 1) != [b"0"], otherwise="the broker does not compact")
     late = CompactedTopic(kafka_server.client_settings(), topic.topic)
     commit(begun(topic.topic, b"b", b"1"))
     assert late.refresh() == topic.refresh() == {b"a": b"4", b"b": b"1"}
@@ -158,9 +157,7 @@ def test_a_topic_made_anew_is_an_error_and_not_what_it_held(
     commit(begun(topic.topic, b"a", b"1"))
     assert topic.refresh() == {b"a": b"1"}
     admin.delete_topics([topic.topic], operation_timeout=20)[topic.topic].result(30)
-    deadline_s = time.monotonic() + 30
-    while topic.topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline_s:
-        time.sleep(0.02)
+    waited(lambda: topic.topic not in admin.list_topics(timeout=10).topics)
     admin.create_topics([NewTopic(topic.topic, 1, 1)], operation_timeout=20)[topic.topic].result(30)
     with pytest.raises(StorageError, match=r"ends at offset 0, but was read up to [12]: it was recreated"):
         topic.refresh()

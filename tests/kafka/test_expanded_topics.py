@@ -177,7 +177,7 @@ def test_what_a_client_has_heard_of_leaders_is_not_the_last_word(monkeypatch: py
     assert admin.ends(Topic("t", 2, "id")) == {0: 7, 1: 7}
 
 
-class World:
+class Brokers:
     """Three brokers, and what each tells of topic `t`: its number of partitions, and how many of them have leaders."""
 
     def __init__(self) -> None:
@@ -201,27 +201,27 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
 
     class Client:
         def __init__(self, settings: dict[str, Any]) -> None:
             self.broker = int(settings["bootstrap.servers"].rpartition(":")[2])
 
         def list_topics(self, topic: str, timeout: float) -> Any:
-            world.looks += 1
-            return world.listed(world.answers_as.get(self.broker, self.broker))
+            brokers.looks += 1
+            return brokers.listed(brokers.answers_as.get(self.broker, self.broker))
 
     monkeypatch.setattr(expanding, "AdminClient", Client)
-    return world
+    return brokers
 
 
-def expand(world: World, wait_s: float = 0.3) -> Topic:
+def expand(brokers: Brokers, wait_s: float = 0.3) -> Topic:
     admin: Any = SimpleNamespace(
         connection=SimpleNamespace(client={}, wait_s=wait_s),
-        listed=lambda topic: world.listed(1),
+        listed=lambda topic: brokers.listed(1),
         add_partitions=lambda topic, partitions: None,
-        unmade=world.unmade,
+        unmade=brokers.unmade,
     )
     return expanding.expanded(admin, Topic("t", 2, "id"), 4)
 
@@ -229,44 +229,44 @@ def expand(world: World, wait_s: float = 0.3) -> Topic:
 class TestEveryBroker:
     """The brokers here are a table of what each tells: one that lags behind another cannot be had of real ones."""
 
-    def test_all_tell_of_them(self, world: World) -> None:
-        assert expand(world) == Topic("t", 4, "id")
-        assert world.looks == 2
+    def test_all_tell_of_them(self, brokers: Brokers) -> None:
+        assert expand(brokers) == Topic("t", 4, "id")
+        assert brokers.looks == 2
 
     @pytest.mark.parametrize("told", [(2, 2), (4, 3)])
-    def test_one_that_lags_behind_is_waited_for(self, world: World, told: tuple[int, int], monkeypatch: Any) -> None:
-        world.told[3] = told
+    def test_one_that_lags_behind_is_waited_for(self, brokers: Brokers, told: tuple[int, int], monkeypatch: Any) -> None:
+        brokers.told[3] = told
 
         def pause(seconds: float) -> None:
-            if world.looks > 6:
-                world.told[3] = (4, 4)
+            if brokers.looks > 6:
+                brokers.told[3] = (4, 4)
 
         monkeypatch.setattr(expanding.time, "sleep", pause)
-        assert expand(world, wait_s=30).partitions == 4
-        assert world.looks > 6
+        assert expand(brokers, wait_s=30).partitions == 4
+        assert brokers.looks > 6
 
-    def test_one_that_never_tells_is_named(self, world: World) -> None:
-        world.told[2] = (2, 2)
+    def test_one_that_never_tells_is_named(self, brokers: Brokers) -> None:
+        brokers.told[2] = (2, 2)
         with pytest.raises(StorageError, match="'t' was expanded to 4 partitions, but broker 2 does not report all"):
-            expand(world)
+            expand(brokers)
 
-    def test_an_answer_of_another_broker_does_not_count(self, world: World) -> None:
-        world.answers_as = {3: 1}
+    def test_an_answer_of_another_broker_does_not_count(self, brokers: Brokers) -> None:
+        brokers.answers_as = {3: 1}
         with pytest.raises(StorageError, match="broker 3 does not report"):
-            expand(world)
+            expand(brokers)
 
-    def test_one_that_leaves_the_cluster_is_not_waited_for(self, world: World, monkeypatch: Any) -> None:
-        world.told[2] = (2, 2)
-        monkeypatch.setattr(expanding.time, "sleep", lambda seconds: world.told.pop(2, None))
-        assert expand(world, wait_s=30).partitions == 4
+    def test_one_that_leaves_the_cluster_is_not_waited_for(self, brokers: Brokers, monkeypatch: Any) -> None:
+        brokers.told[2] = (2, 2)
+        monkeypatch.setattr(expanding.time, "sleep", lambda seconds: brokers.told.pop(2, None))
+        assert expand(brokers, wait_s=30).partitions == 4
 
-    def test_partitions_are_waited_for_as_long_as_the_brokers_go_on(self, world: World, monkeypatch: Any) -> None:
+    def test_partitions_are_waited_for_as_long_as_the_brokers_go_on(self, brokers: Brokers, monkeypatch: Any) -> None:
         now_s = [0.0]
         clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + 2))
         monkeypatch.setattr(expanding, "time", clock)
-        world.left = [[2, 3], [3], [3]]
-        assert expand(world, wait_s=3).partitions == 4
-        assert world.asked == [[2, 3], [2, 3], [3], [3]]
-        world.left = [[3]] * 4
+        brokers.left = [[2, 3], [3], [3]]
+        assert expand(brokers, wait_s=3).partitions == 4
+        assert brokers.asked == [[2, 3], [2, 3], [3], [3]]
+        brokers.left = [[3]] * 4
         with pytest.raises(StorageError, match="expanded to 4 partitions, and its partition 3 has no end offset"):
-            expand(world, wait_s=3)
+            expand(brokers, wait_s=3)

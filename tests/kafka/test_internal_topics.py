@@ -2,80 +2,67 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver import job as jobs
 from headrace.errors import ConfigError
-from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
+from support.fixtures import only_on
+from support.world import World, started, waited
 
 
-def settings_of(server: KafkaServer, topic: str) -> dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient({**server.client_settings(), **QUIET})  # it has to live until the answer is there
-    found = admin.describe_configs([resource])[resource].result(30)
-    return {name: entry.value for name, entry in found.items()}
+class Counting(World):
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"keep_state_versions": 1}  # what is kept keeps what follows it
+
+    def app(self, **kafka: str) -> hr.App:
+        app = super().app(kafka=kafka)
+        rows = app.stream(self.stream("in"), key=hr.String(), value=hr.String())
+        again = rows.repartition(hr.Repartitioned(name="again"))
+        again.group_by_key().count(store="counts").to_stream().to(self.stream("out"))
+        return app
+
+    def settings_of(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        admin = AdminClient({**self.settings, **QUIET})  # it has to live until the answer is there
+        found = admin.describe_configs([resource])[resource].result(30)
+        return {name: entry.value for name, entry in found.items()}
 
 
-def job_of(server: KafkaServer, name: str, folder: Path, until: str | None = None, **kafka: str) -> Any:
-    places = {"local_store_dir": str(folder / "stores"), "keep_state_versions": 1}  # what is kept keeps what follows it
-    app = hr.App(name, f"kafka://{server.bootstrap}", **places, kafka=kafka)
-    rows = app.stream(f"{name}-in", key=hr.String(), value=hr.String()).repartition(hr.Repartitioned(name="again"))
-    rows.group_by_key().count(store="counts").to_stream().to(f"{name}-out")
-    return wiring.start(app, until, engine=InlineEngine(run_container))
+WORLD, place = Counting, only_on("kafka")
 
 
-def test_settings_of_the_topics_and_those_that_users_set(kafka_server: KafkaServer, tmp_path: Path) -> None:
-    name = f"topics-{uuid.uuid4().hex[:8]}"
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        system.create_stream(f"{name}-in", 1)
+def test_settings_of_the_topics_and_those_that_users_set(world: Counting) -> None:
     given = {"topic.max.message.bytes": "2000000", "topic.cleanup.policy": "delete", "topic.retention.ms": "60000"}
-    job_of(kafka_server, name, tmp_path, "caught-up", **given, **{"replication.factor": "1"}).wait(60)
+    world.run(world.app(**given, **{"replication.factor": "1"}))
     own = ("cleanup.policy", "retention.ms", "max.message.bytes")
-    for topic, expected in {
-        f"{name}-metadata": ("compact", "60000", "2000000"),
-        f"{name}-checkpoints": ("compact", "60000", "2000000"),
-        f"{name}-again-repartition": ("delete", "-1", "2000000"),
-        f"{name}-out": ("delete", "60000", "2000000"),
+    for part, expected in {
+        "metadata": ("compact", "60000", "2000000"),
+        "checkpoints": ("compact", "60000", "2000000"),
+        "again-repartition": ("delete", "-1", "2000000"),
+        "out": ("delete", "60000", "2000000"),
     }.items():
-        found = settings_of(kafka_server, topic)
-        assert tuple(found[key] for key in own) == expected, topic
+        found = world.settings_of(world.stream(part))
+        assert tuple(found[key] for key in own) == expected, part
 
 
-def test_more_replicas_than_brokers_are_refused_by_name(kafka_server: KafkaServer, tmp_path: Path) -> None:
-    name = f"topics-{uuid.uuid4().hex[:8]}"
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        system.create_stream(f"{name}-in", 1)
-    with pytest.raises(ConfigError, match=rf"topic '{name}-\w+' cannot be created: .*[Rr]eplication factor"):
-        job_of(kafka_server, name, tmp_path, "caught-up", **{"replication.factor": "3"})
+def test_more_replicas_than_brokers_are_refused_by_name(world: Counting) -> None:
+    with pytest.raises(ConfigError, match=rf"topic '{world.name}-\w+' cannot be created: .*[Rr]eplication factor"):
+        started(world.app(**{"replication.factor": "3"}), "caught-up")
 
 
 def test_what_was_read_of_a_repartition_topic_is_purged_while_the_job_runs(
-    kafka_server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "TIDY_S", 0.2)
-    name = f"topics-{uuid.uuid4().hex[:8]}"
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        system.create_stream(f"{name}-in", 2)
-        system.produce(f"{name}-in", [(f"k{i % 9}", "v") for i in range(200)], key=hr.String(), value=hr.String())
-        job = job_of(kafka_server, name, tmp_path)
-        deadline_s = time.monotonic() + 60
-        topic = f"{name}-again-repartition"
-        while not any(system.end_offsets(topic).values()) or system.beginning_offsets(topic) != system.end_offsets(topic):
-            assert job.is_running, job.wait(0)
-            assert time.monotonic() < deadline_s, (system.beginning_offsets(topic), system.end_offsets(topic))
-            time.sleep(0.1)
-        job.stop()
-        assert sum(system.beginning_offsets(f"{name}-in").values()) == 0  # what others wrote is theirs to purge
-        counts = {r.key: r.value for r in system.consume(f"{name}-out", key=hr.String(), value=hr.Long())}
-    assert sum(counts.values()) == 200
+    world.produce_to("in", [(f"k{i % 9}", "v") for i in range(200)], value=hr.String())
+    system, topic = world.system, world.stream("again-repartition")
+    with world.running(world.app()) as job:
+        waited(lambda: any(system.end_offsets(topic).values()), job)
+        waited(lambda: system.beginning_offsets(topic) == system.end_offsets(topic), job)
+    assert sum(system.beginning_offsets(world.stream("in")).values()) == 0  # what others wrote is theirs to purge
+    assert sum({r.key: r.value for r in world.read("out")}.values()) == 200

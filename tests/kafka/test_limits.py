@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.kafka.system import KafkaSystem
 from headrace.errors import ConfigError, HeadraceError, RecordError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET, WAIT_S
+from support.fixtures import only_on, place_on
+from support.world import Place, World, waited
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
 HOUR_US = 3_600_000_000
@@ -27,46 +24,33 @@ RANDOM = Random(7)
 LARGE = RANDOM.randbytes(5000)
 
 
-class World:
+class Limited(World):
     """An application's topics on a broker, made by the test with settings of their own."""
 
-    def __init__(self, server: KafkaServer, folder: Path, system: Any) -> None:
-        self.server, self.folder, self.system = server, folder, system
-        self.name = f"lim-{uuid.uuid4().hex[:8]}"
-        self.admin = AdminClient({**server.client_settings(), **QUIET})
+    KEYS: ClassVar = {}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.admin = AdminClient({**self.settings, **QUIET})
 
     def make(self, suffix: str, **settings: str) -> str:
         topic = f"{self.name}-{suffix}"
         config = {name.replace("_", "."): value for name, value in settings.items()}
         self.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(WAIT_S)
-        deadline_s = time.monotonic() + WAIT_S
-        while topic not in [one.name for one in self.system.streams()]:  # that it is made may be known a moment later
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        waited(lambda: topic in [one.name for one in self.system.streams()])  # that it is made may be known a moment later
         return topic
-
-    def app(self, dead: str | None = None, **options: Any) -> hr.App:
-        folder = str(self.folder / "stores")
-        url = f"kafka://{self.server.bootstrap}"
-        return hr.App(self.name, url, local_store_dir=folder, dead_letter_stream=dead, **options)
-
-    def run(self, app: hr.App) -> None:
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
 
     def copied(self, dead: str | None = None, **options: Any) -> None:
         """Run a job that copies `in` to `out`."""
-        app = self.app(dead, **options)
+        app = self.app(dead_letter_stream=dead, **options)
         app.stream(f"{self.name}-in", key=hr.Bytes(), value=hr.Bytes()).to(f"{self.name}-out")
         self.run(app)
 
-    def read(self, suffix: str) -> list[hr.Record]:
-        return list(self.system.consume(f"{self.name}-{suffix}"))
+    def read(self, part: str) -> list[hr.Record]:
+        return super().read(part, hr.Bytes(), hr.Bytes())
 
 
-@pytest.fixture
-def world(kafka_server: KafkaServer, tmp_path: Path) -> Iterator[World]:
-    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        yield World(kafka_server, tmp_path, system)
+WORLD, place = Limited, only_on("kafka")
 
 
 def now_us() -> int:
@@ -75,12 +59,11 @@ def now_us() -> int:
 
 def test_records_keep_their_times_where_brokers_would_give_them_others(tmp_path: Path) -> None:
     defaults = {"log.message.timestamp.type": "LogAppendTime", "log.message.timestamp.before.max.ms": "3600000"}
-    with KafkaServer(properties=defaults) as server, hr.open_system(f"kafka://{server.bootstrap}") as system:
-        world = World(server, tmp_path, system)
-        system.create_stream(f"{world.name}-in", 1)
+    with KafkaServer(properties=defaults) as server, Limited(tmp_path, place_on(server)) as world:
+        world.system.create_stream(f"{world.name}-in", 1)
         begin_us = now_us() // (24 * HOUR_US) * 24 * HOUR_US - 48 * HOUR_US
         sent = [hr.Record(b"%d" % (i % 3), b"v", begin_us + i % 4 * HOUR_US) for i in range(40)]
-        system.produce(f"{world.name}-in", sent)
+        world.system.produce(f"{world.name}-in", sent)
         app = world.app()
         rows = app.stream(f"{world.name}-in", key=hr.String(), value=hr.Bytes()).repartition(hr.Repartitioned(name="again"))
         rows.to(f"{world.name}-out")
@@ -88,7 +71,7 @@ def test_records_keep_their_times_where_brokers_would_give_them_others(tmp_path:
         assert [r.timestamp_us for r in world.read("out")] == [record.timestamp_us for record in sent]
 
 
-def test_a_repartition_topic_that_times_records_anew_is_refused(world: World) -> None:
+def test_a_repartition_topic_that_times_records_anew_is_refused(world: Limited) -> None:
     world.make("in")
     app = world.app()
     rows = app.stream(f"{world.name}-in", key=hr.Bytes(), value=hr.Bytes()).repartition(hr.Repartitioned(name="again"))
@@ -103,12 +86,12 @@ def test_a_repartition_topic_that_times_records_anew_is_refused(world: World) ->
 
 
 @pytest.mark.parametrize("repartitioned", [False, True])
-def test_a_time_before_1970_is_no_time_on_kafka(world: World, repartitioned: bool) -> None:
+def test_a_time_before_1970_is_no_time_on_kafka(world: Limited, repartitioned: bool) -> None:
     topic = world.make("in")
     world.system.produce(topic, [(b"k", b"-5"), (b"k", b"5000")])
 
     def run(dead: str | None) -> None:
-        app = world.app(dead)
+        app = world.app(dead_letter_stream=dead)
         rows = app.stream(topic, key=hr.Bytes(), value=hr.Bytes(), timestamp=lambda r: int(r.value))
         (rows.repartition(hr.Repartitioned(name="again")) if repartitioned else rows).to(f"{world.name}-out")
         world.run(app)
@@ -122,7 +105,7 @@ def test_a_time_before_1970_is_no_time_on_kafka(world: World, repartitioned: boo
     assert dict(letter.headers)["headrace.error-class"] == b"OutOfRangeError"
 
 
-def test_a_record_too_large_for_its_stream_is_named_or_set_aside(world: World) -> None:
+def test_a_record_too_large_for_its_stream_is_named_or_set_aside(world: Limited) -> None:
     world.make("in")
     world.make("out", max_message_bytes="2000")
     world.make("dead", max_message_bytes="1500")
@@ -139,7 +122,7 @@ def test_a_record_too_large_for_its_stream_is_named_or_set_aside(world: World) -
     assert headers["headrace.offset"] == b"1"
 
 
-def test_a_record_larger_than_clients_take_by_default_goes_where_the_topic_takes_it(world: World) -> None:
+def test_a_record_larger_than_clients_take_by_default_goes_where_the_topic_takes_it(world: Limited) -> None:
     large = RANDOM.randbytes(3_000_000)
     world.make("in", max_message_bytes="10000000")
     world.make("out", max_message_bytes="10000000")
@@ -149,7 +132,7 @@ def test_a_record_larger_than_clients_take_by_default_goes_where_the_topic_takes
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-def test_batches_are_as_large_as_the_topic_takes(world: World, guarantee: str) -> None:
+def test_batches_are_as_large_as_the_topic_takes(world: Limited, guarantee: str) -> None:
     world.make("in")
     world.make("out", max_message_bytes="20000")
     values = [RANDOM.randbytes(1000) for _ in range(300)]
@@ -158,7 +141,7 @@ def test_batches_are_as_large_as_the_topic_takes(world: World, guarantee: str) -
     assert [record.value for record in world.read("out")] == values
 
 
-def test_what_is_produced_comes_in_batches_that_the_topic_takes(world: World) -> None:
+def test_what_is_produced_comes_in_batches_that_the_topic_takes(world: Limited) -> None:
     world.make("any")
     world.system.produce(f"{world.name}-any", [(b"k", b"v")])
     topic = world.make("small", max_message_bytes="20000")
@@ -167,7 +150,7 @@ def test_what_is_produced_comes_in_batches_that_the_topic_takes(world: World) ->
     assert [record.value for record in world.read("small")] == values
 
 
-def test_a_time_that_the_topic_refuses_is_named_or_set_aside(world: World) -> None:
+def test_a_time_that_the_topic_refuses_is_named_or_set_aside(world: Limited) -> None:
     world.make("in")
     window = {"message_timestamp_before_max_ms": "3600000", "message_timestamp_after_max_ms": "3600000"}
     world.make("out", **window)
@@ -192,7 +175,7 @@ def test_a_time_that_the_topic_refuses_is_named_or_set_aside(world: World) -> No
     ],
 )
 def test_what_is_refused_all_the_same_ends_the_job_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str, guarantee: str
+    world: Limited, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str, guarantee: str
 ) -> None:
     monkeypatch.setattr(KafkaSystem, "limits", lambda system, streams: {})  # as for a user who may not ask
     world.make("in")

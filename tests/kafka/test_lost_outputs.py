@@ -4,53 +4,46 @@ from __future__ import annotations
 
 import time
 import uuid
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.kafka.clients import new_producer, take_id
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction
 from headrace.adapters.kafka.job_store import no_steps
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import World, started, waited
 
 pytestmark = pytest.mark.timeout(200)
 SENT = 40
 
 
+class Copying(World):
+    STREAMS: ClassVar = {"in": 4}
+    KEYS: ClassVar = {"trigger_interval_ms": 20, "kafka": {"transaction.timeout.ms": "10000"}}
+
+    def send(self) -> None:
+        self.system.produce(self.stream("in"), [(b"k%d" % n, b"v") for n in range(SENT)])
+
+
+WORLD, place = Copying, only_on("kafka")
+
+
 @pytest.fixture(params=["exactly_once", "at_least_once"])
-def running(request: pytest.FixtureRequest, kafka_server: KafkaServer, tmp_path: Path) -> Any:
-    """A job that has copied some records, its system, and its name."""
-    url, name = f"kafka://{kafka_server.bootstrap}", f"lost-{uuid.uuid4().hex[:8]}"
-    app = hr.App(
-        name,
-        url,
-        local_store_dir=str(tmp_path),
-        trigger_interval_ms=20,
-        processing_guarantee=request.param,
-        kafka={"transaction.timeout.ms": "10000"},
-    )
-    app.stream(f"{name}-in").to(f"{name}-out")
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-in", 4)
-        send(system, name)
-        job = wiring.start(app, engine=InlineEngine(run_container))
-        deadline_s = time.monotonic() + 60
-        while sum(1 for _ in system.consume(f"{name}-out")) < SENT:
-            assert time.monotonic() < deadline_s and job.is_running
-            time.sleep(0.1)
-        yield job, system, name
-        if job.is_running:
-            job.stop()
-
-
-def send(system: Any, name: str) -> None:
-    system.produce(f"{name}-in", [(b"k%d" % n, b"v") for n in range(SENT)])
+def running(request: pytest.FixtureRequest, world: Copying) -> Iterator[Any]:
+    """A job that has copied some records."""
+    app = world.app(processing_guarantee=request.param)
+    app.stream(world.stream("in")).to(world.stream("out"))
+    world.send()
+    job = started(app)
+    waited(lambda: len(world.read("out", hr.Bytes())) >= SENT, job)
+    yield job
+    if job.is_running:
+        job.stop()
 
 
 def ended(job: Any, kind: type[HeadraceError], words: str) -> None:
@@ -61,19 +54,17 @@ def ended(job: Any, kind: type[HeadraceError], words: str) -> None:
     assert time.monotonic() - began_s < 60, "it tried again and again"
 
 
-def test_a_topic_that_is_gone_is_named(running: Any) -> None:
-    job, system, name = running
-    system.delete_stream(f"{name}-out")
-    send(system, name)
-    ended(job, StreamNotFoundError, rf"output stream '{name}-out' was deleted(.|\n)*with 4 partitions")
+def test_a_topic_that_is_gone_is_named(world: Copying, running: Any) -> None:
+    world.system.delete_stream(world.stream("out"))
+    world.send()
+    ended(running, StreamNotFoundError, rf"output stream '{world.name}-out' was deleted(.|\n)*with 4 partitions")
 
 
-def test_a_topic_with_fewer_partitions_is_named(running: Any) -> None:
-    job, system, name = running
-    system.delete_stream(f"{name}-out")
-    system.create_stream(f"{name}-out", 1)
-    send(system, name)
-    ended(job, IncompatibleChangeError, rf"output stream '{name}-out' has fewer partitions(.|\n)*: 1, not 4")
+def test_a_topic_with_fewer_partitions_is_named(world: Copying, running: Any) -> None:
+    world.system.delete_stream(world.stream("out"))
+    world.system.create_stream(world.stream("out"), 1)
+    world.send()
+    ended(running, IncompatibleChangeError, rf"output stream '{world.name}-out' has fewer partitions(.|\n)*: 1, not 4")
 
 
 def test_a_record_that_a_topic_does_not_take_fails_its_round_with_the_topic_named(kafka_server: KafkaServer) -> None:

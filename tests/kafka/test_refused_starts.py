@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-import uuid
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver.planning.plan_job import create
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.model.streams import StreamDescription
-from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import World, source_of, started
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def start(kafka_server: KafkaServer, folder: Path, **kafka: str) -> Any:
-    url, name = f"kafka://{kafka_server.bootstrap}", f"refused-{uuid.uuid4().hex[:8]}"
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-in", 1)
-    app = hr.App(name, url, local_store_dir=str(folder), kafka=kafka)
-    app.stream(f"{name}-in").to(f"{name}-out")
-    return wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+class Copying(World):
+    STREAMS: ClassVar = {"in": 1}
+    KEYS: ClassVar = {}
+
+    def app(self, **kafka: str) -> hr.App:
+        app = super().app(kafka=kafka)
+        app.stream(self.stream("in")).to(self.stream("out"))
+        return app
 
 
-def test_what_only_a_producer_refuses(kafka_server: KafkaServer, tmp_path: Path) -> None:
+WORLD, place = Copying, only_on("kafka")
+
+
+def test_what_only_a_producer_refuses(world: Copying) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.\* settings are refused(.|\n)*linger\.ms(.|\n)*transaction\.timeout\.ms"):
-        start(kafka_server, tmp_path, **{"linger.ms": "60000"})
+        started(world.app(**{"linger.ms": "60000"}), "caught-up")
 
 
-def test_a_lingering_that_fits_in_a_transaction_is_taken(kafka_server: KafkaServer, tmp_path: Path) -> None:
-    job = start(kafka_server, tmp_path, **{"linger.ms": "20000"})
-    job.wait(60)
-    assert job.status()["sub_topologies"]["source"]["lag"] == 0
+def test_a_lingering_that_fits_in_a_transaction_is_taken(world: Copying) -> None:
+    assert source_of(world.run(world.app(**{"linger.ms": "20000"})))["lag"] == 0
 
 
-def test_more_replicas_than_brokers(kafka_server: KafkaServer, tmp_path: Path) -> None:
+def test_more_replicas_than_brokers(world: Copying) -> None:
     words = r"cannot be created: .*factor of 3(.|\n)*there is 1 broker(.|\n)*kafka\.replication\.factor to at most 1"
     with pytest.raises(ConfigError, match=words):
-        start(kafka_server, tmp_path, **{"replication.factor": "3"})
+        started(world.app(**{"replication.factor": "3"}), "caught-up")
 
 
 class Raced:

@@ -11,12 +11,10 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
 import headrace as hr
-from headrace import wiring
 from headrace.errors import StorageError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
+from support.world import caught_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
 AUTHORIZER = {
@@ -78,7 +76,7 @@ def run(server: KafkaServer, name: str, folder: Path) -> None:
     rows = app.stream(f"{name}.in", key=hr.String(), value=hr.String())
     rows = rows.repartition(hr.Repartitioned(name="again", number_of_partitions=2))
     rows.group_by_key().count(store="counts").to_stream().to(f"{name}.out", value=hr.Long())
-    wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+    caught_up(app)
 
 
 def filled(server: KafkaServer) -> str:

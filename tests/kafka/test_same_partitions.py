@@ -12,12 +12,10 @@ from typing import NoReturn
 import pyspark
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.artifacts.connector import connector_jars
 from headrace.environment import checked_java
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 PROGRAM = Path(__file__).with_name("SameKeys.java")
 PARTITIONS = 7
@@ -52,6 +50,6 @@ def test_the_same_keys_go_to_the_same_partitions(
         rows = app.stream(f"{name}-java", key=hr.Bytes(), value=hr.Bytes())
         again = rows.map_values(lambda record: record.value, value=hr.Bytes())
         again.repartition(hr.Repartitioned(name="again", number_of_partitions=PARTITIONS)).to(f"{name}-sunk")
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(app)
         for stream in (f"{name}-produced", f"{name}-again-repartition", f"{name}-sunk"):
             assert {record.key: record.partition for record in system.consume(stream)} == expected, stream

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from support.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ORDER = hr.Json("shop string, amount bigint")
@@ -20,24 +19,21 @@ def total(order: dict[str, Any], rate: int | None) -> int:
     return -1 if rate is None else order["amount"] * rate
 
 
-@pytest.mark.parametrize("kind", ["kafka", "log"])
-def test_every_container_has_a_global_table_whole(kind: str, spark: Any, request: Any, tmp_path: Path) -> None:
-    url = f"log:{tmp_path / 'log'}" if kind == "log" else f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    name = f"rated-{uuid.uuid4().hex[:8]}"
-    app = hr.App(name, url, spark, local_store_dir=str(tmp_path / "stores"), containers=3, trigger_interval_ms=20)
+def test_every_container_has_a_global_table_whole(world: World, spark: Any) -> None:
+    name, system = world.name, world.system
+    app = world.app(spark=spark, containers=3, trigger_interval_ms=20)
     orders = app.stream(f"{name}-orders", key=hr.String(), value=ORDER).filter("value.amount > 0")
     rates = app.global_table(f"{name}-rates", key=hr.String(), value=hr.Long(), store="rates")
     orders.left_join(rates, total, key=lambda r: r.value["shop"], value=hr.Long()).to(f"{name}-out")
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-orders", 4)
-        system.create_stream(f"{name}-rates", 2)
-        system.produce(f"{name}-rates", [hr.Record(s, r, 1_000) for s, r in SHOPS.items()], key=hr.String(), value=hr.Long())
-        sent = [{"shop": f"s{number % 6}", "amount": number} for number in range(60)]
-        records = [hr.Record(str(order["amount"]).encode(), json.dumps(order).encode(), 2_000) for order in sent]
-        system.produce(f"{name}-orders", records)
-        app.start(until="caught-up").wait(200)
-        found = {r.key: r.value for r in system.consume(f"{name}-out", key=hr.String(), value=hr.Long())}
-        written = sum(1 for _ in system.consume(f"{name}-out"))
+    system.create_stream(f"{name}-orders", 4)
+    system.create_stream(f"{name}-rates", 2)
+    system.produce(f"{name}-rates", [hr.Record(s, r, 1_000) for s, r in SHOPS.items()], key=hr.String(), value=hr.Long())
+    sent = [{"shop": f"s{number % 6}", "amount": number} for number in range(60)]
+    records = [hr.Record(str(order["amount"]).encode(), json.dumps(order).encode(), 2_000) for order in sent]
+    system.produce(f"{name}-orders", records)
+    app.start(until="caught-up").wait(200)
+    found = {r.key: r.value for r in system.consume(f"{name}-out", key=hr.String(), value=hr.Long())}
+    written = sum(1 for _ in system.consume(f"{name}-out"))
     assert found == {str(o["amount"]): total(o, SHOPS.get(o["shop"])) for o in sent if o["amount"] > 0}
     assert written == 59
     assert {entry.value for entry in app.state("rates").entries("s3")} == {30}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.core.keys.hashing import partition_of
+from support.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ORDER = hr.Json("shop string, amount bigint")
@@ -33,22 +32,19 @@ def of_shop(batch: pa.RecordBatch, partitions: int) -> pa.Array:
     return pc.if_else(pc.equal(number, 4), None, pc.subtract(number, pc.multiply(pc.divide(number, partitions), partitions)))
 
 
-@pytest.mark.parametrize("kind", ["kafka", "log"])
-def test_records_that_come_out_of_sparks_engine(kind: str, spark: Any, request: Any, tmp_path: Path) -> None:
-    url = f"log:{tmp_path / 'log'}" if kind == "log" else f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    name = f"routed-{uuid.uuid4().hex[:8]}"
-    app = hr.App(name, url, spark, local_store_dir=str(tmp_path / "stores"), containers=1, trigger_interval_ms=20)
+def test_records_that_come_out_of_sparks_engine(world: World, spark: Any) -> None:
+    name, system = world.name, world.system
+    app = world.app(spark=spark, containers=1, trigger_interval_ms=20)
     paid = app.stream(f"{name}-in", key=hr.String(), value=ORDER).filter("value.amount > 0")
     again = paid.repartition("value.shop", hr.Repartitioned(name="again", number_of_partitions=3, partitioner=by_amount))
     again.map_values(lambda r: [r.partition, r.value["amount"]], value=hr.Json()).to(f"{name}-again")
     grouped = paid.group_by("value.shop", hr.Repartitioned(number_of_partitions=3, partitioner=of_shop))
     grouped.aggregate(n=hr.count(), place=hr.max("partition"), store="n").to(f"{name}-n")
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-in", 2)
-        system.produce(f"{name}-in", [(order["shop"].encode(), json.dumps(order).encode()) for order in ORDERS])
-        app.start(until="caught-up").wait(200)
-        found = [(r.key, *r.value) for r in system.consume(f"{name}-again", key=hr.String(), value=hr.Json())]
-        counts = {r.key: r.value for r in system.consume(f"{name}-n", key=hr.String(), value=hr.Json())}
+    system.create_stream(f"{name}-in", 2)
+    system.produce(f"{name}-in", [(order["shop"].encode(), json.dumps(order).encode()) for order in ORDERS])
+    app.start(until="caught-up").wait(200)
+    found = [(r.key, *r.value) for r in system.consume(f"{name}-again", key=hr.String(), value=hr.Json())]
+    counts = {r.key: r.value for r in system.consume(f"{name}-n", key=hr.String(), value=hr.Json())}
     assert Counter(found) == Counter(
         (order["shop"], p, order["amount"]) for order in ORDERS if order["amount"] > 0 for p in chosen(order)
     )

@@ -7,7 +7,6 @@ import json
 import time
 import uuid
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from headrace.codec.documents import encode
 from headrace.driver.rounds import round_planner
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest
 from headrace.model.streams import SSP
+from support.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ORDER = hr.Json("shop string, amount bigint")
@@ -34,16 +34,14 @@ def back_to(system: Any, application: str, stream: str, offset: int) -> None:
     system.metadata_store(application).request("startpoints", encode(StartpointRequest((entry,))))
 
 
-@pytest.mark.parametrize("kind", ["kafka", "log"])
 def test_the_passes_of_two_rewinds_are_marked_through_spark(
-    kind: str, spark: Any, request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in rounds of many records: on Kafka Spark reads the repartition stream too, and of it only what is looked at.
     monkeypatch.setattr(round_planner, "SMALL_ROUND_RECORDS", 0)
     monkeypatch.setattr(round_planner, "READER_RECORDS", 0)
-    url = f"log:{tmp_path / 'log'}" if kind == "log" else f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    name = f"again-{uuid.uuid4().hex[:8]}"
-    app = hr.App(name, url, spark, local_store_dir=str(tmp_path / "stores"), containers=1, trigger_interval_ms=20)
+    name, system = world.name, world.system
+    app = world.app(spark=spark, containers=1, trigger_interval_ms=20)
     paid = app.stream(f"{name}-in", key=hr.String(), value=ORDER).filter("value.amount >= 0")
     paid.to(f"{name}-paid")
     shops = paid.group_by("value.shop", hr.Repartitioned(number_of_partitions=1)).count(store="n")
@@ -57,18 +55,17 @@ def test_the_passes_of_two_rewinds_are_marked_through_spark(
         app.start(until="caught-up").wait(200)
         return [dict(marks(system, f"{name}-{part}")) for part in ("paid", "n")]
 
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-in", 1)
-        write(0, 12)
-        assert found() == [{None: 12}] * 2
-        back_to(system, name, f"{name}-in", 6)
-        write(12, 3)
-        first = found()
-        assert first[0] == {None: 15, b"1": 6}
-        # Behind a repartition stream what is new may be read in one round with what was read again, and is marked then.
-        assert sum(first[1].values()) == 21
-        assert 6 <= first[1][b"1"] <= 9
-        back_to(system, name, f"{name}-in", 10)
-        second = found()
+    system.create_stream(f"{name}-in", 1)
+    write(0, 12)
+    assert found() == [{None: 12}] * 2
+    back_to(system, name, f"{name}-in", 6)
+    write(12, 3)
+    first = found()
+    assert first[0] == {None: 15, b"1": 6}
+    # Behind a repartition stream what is new may be read in one round with what was read again, and is marked then.
+    assert sum(first[1].values()) == 21
+    assert 6 <= first[1][b"1"] <= 9
+    back_to(system, name, f"{name}-in", 10)
+    second = found()
     assert second[0] == {None: 15, b"1": 6, b"2": 5}
     assert second[1] == {**first[1], b"2": 5}

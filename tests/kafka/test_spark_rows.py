@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Producer
@@ -17,33 +17,32 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import headrace as hr
 from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
-from headrace.testing import KafkaServer
 from kafka.clients import QUIET, WAIT_S
+from support.world import Place, World, caught_up_on_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 START_MS = int(time.time() * 1000) - 3_600_000  # a broker deletes what is older than its retention, by the time of records
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 
-class World:
+class Copied(World):
     """A topic of 2 partitions, and jobs that copy it in the shared session: `expected` is what a reader must find."""
 
-    def __init__(self, server: KafkaServer, spark: Any, folder: Path) -> None:
-        self.server, self.spark, self.folder = server, spark, folder
-        self.url = f"kafka://{server.bootstrap}"
-        self.name = f"rows-{uuid.uuid4().hex[:8]}"
-        self.topic = f"{self.name}-in"
-        self.system = hr.open_system(self.url)
+    KEYS: ClassVar = {"trigger_interval_ms": 20}
+
+    def __init__(self, folder: Path, place: Place, spark: Any) -> None:
+        super().__init__(folder, place)
+        self.spark, self.topic = spark, self.stream("in")
         self.expected: dict[int, list[Row]] = {0: [], 1: []}
         self.sent = 0
 
     def make(self, **settings: str) -> None:
-        admin = AdminClient({**self.server.client_settings(), **QUIET})
+        admin = AdminClient({**self.settings, **QUIET})
         admin.create_topics([NewTopic(self.topic, 2, 1, config=settings)])[self.topic].result(WAIT_S)
 
     def transact(self, rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, Any]]]], commit: bool = True) -> None:
         """One transaction; each row has a partition, key, value, headers."""
-        producer = Producer({**self.server.client_settings(), **QUIET, "transactional.id": uuid.uuid4().hex})
+        producer = Producer({**self.settings, **QUIET, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(WAIT_S)
         producer.begin_transaction()
         for partition, key, value, headers in rows:
@@ -57,13 +56,10 @@ class World:
         producer.commit_transaction(WAIT_S) if commit else producer.abort_transaction(WAIT_S)
 
     def app(self, name: str, **keys: Any) -> hr.App:
-        stores = str(self.folder / f"stores-{name}")
-        return hr.App(f"{self.name}-{name}", self.url, self.spark, local_store_dir=stores, trigger_interval_ms=20, **keys)
+        return super().app(f"{self.name}-{name}", self.spark, **keys)
 
     def run(self, app: hr.App) -> Any:
-        job = app.start(until="caught-up")
-        job.wait(100)
-        return job
+        return caught_up_on_spark(app)
 
     def rows(self, stream: str) -> dict[int, list[Row]]:
         found: dict[int, list[Row]] = {0: [], 1: []}
@@ -73,10 +69,9 @@ class World:
 
 
 @pytest.fixture
-def world(kafka_server: KafkaServer, spark: Any, tmp_path: Path) -> Iterator[World]:
-    made = World(kafka_server, spark, tmp_path)
-    yield made
-    made.system.close()
+def world(on_kafka: Place, spark: Any, tmp_path: Path) -> Iterator[Copied]:
+    with Copied(tmp_path, on_kafka, spark) as made:
+        yield made
 
 
 def in_order(rows: dict[int, list[Row]]) -> list[Row]:
@@ -84,7 +79,7 @@ def in_order(rows: dict[int, list[Row]]) -> list[Row]:
     return sorted((row for mine in rows.values() for row in mine), key=lambda row: row[2])
 
 
-def filled(world: World) -> None:
+def filled(world: Copied) -> None:
     world.make()
     world.transact([(0, b"a", b'{"n": 1}', [("h", "x"), ("h", b"\xff"), ("none", None)]), (1, b"b", b'{"n": 2}', [])])
     world.transact([(0, b"never", b'{"n": 100}', []), (1, b"never", b"no json", [])], commit=False)
@@ -105,7 +100,7 @@ def reader(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_rows_without_expressions(world: World, reader: str) -> None:
+def test_rows_without_expressions(world: Copied, reader: str) -> None:
     filled(world)
     app = world.app("plain")
     app.stream(world.topic).to(f"{world.name}-copy")
@@ -116,7 +111,7 @@ def test_rows_without_expressions(world: World, reader: str) -> None:
     assert world.run(app).status()["sub_topologies"]["source"]["records"] == 0  # markers and aborted records are passed
 
 
-def test_a_count_looks_at_values_that_may_not_decode(world: World, reader: str) -> None:
+def test_a_count_looks_at_values_that_may_not_decode(world: Copied, reader: str) -> None:
     """What Spark leaves out is what nobody looks at: the same records are rejected whoever reads, and however much at once."""
     world.make()
     world.transact([(n % 2, b"k%d" % (n % 2), b"no json" if n % 10 == 0 else b'{"n": 1}', []) for n in range(60)])
@@ -128,7 +123,7 @@ def test_a_count_looks_at_values_that_may_not_decode(world: World, reader: str) 
         assert (sum(last.values()), status["counters"].get("dead_letters", 0)) == expected
 
 
-def test_rows_by_expressions(world: World) -> None:
+def test_rows_by_expressions(world: Copied) -> None:
     filled(world)
     app = world.app("sql")
     rows = app.stream(world.topic, value=hr.Json("n int"))
@@ -147,7 +142,7 @@ def test_rows_by_expressions(world: World) -> None:
     assert [row["n"] for row in seen] == [2, 3, 4, None, 5]
 
 
-def test_compacted_topics_have_holes(world: World, spark_reads: None) -> None:
+def test_compacted_topics_have_holes(world: Copied, spark_reads: None) -> None:
     often = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "500"}
     world.make(**{"cleanup.policy": "compact", **often})
     for number in range(8):
@@ -165,7 +160,7 @@ def test_compacted_topics_have_holes(world: World, spark_reads: None) -> None:
 
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
 def test_what_a_reader_finds_gone_is_named_or_passed_over(
-    world: World, reader: str, policy: str, monkeypatch: pytest.MonkeyPatch
+    world: Copied, reader: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the plan and the reading."""
     filled(world)
@@ -193,7 +188,7 @@ def test_what_a_reader_finds_gone_is_named_or_passed_over(
 
 @pytest.mark.parametrize("by", ["expression", "function"])
 def test_event_times_that_are_far_from_the_records_own_are_named(
-    world: World, reader: str, by: str, caplog: pytest.LogCaptureFixture
+    world: Copied, reader: str, by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Milliseconds taken as what they are, and as microseconds."""
     world.make()

@@ -11,14 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
-from cli.shop import APP, SALES, SHOPS, sale
-from headrace import wiring
+from cli.shop import APP, SALES, SHOPS, produce_sales
 from headrace.cli.app_loading import load_app
 from headrace.cli.commands import application
 from headrace.core.keys.hashing import partition_of
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 Run = Callable[..., Any]
 FULL = partition_of(b"shop-0", 4)  # a partition with records
@@ -28,7 +26,7 @@ NAME = ("--application", "again-shop")
 def work_off() -> None:
     """Until all is read; what it begins with is kept, to go back to."""
     overrides = ["state_version_interval_s=0"]
-    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container), overrides=overrides).wait(120)
+    caught_up(load_app("shop.py"), overrides=overrides)
 
 
 @pytest.fixture
@@ -40,8 +38,7 @@ def ran(kafka_server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     with hr.open_system(url) as system:
         system.create_stream("again-sales", 4)
-        records = [hr.Record(shop, {"item": i, "price": p}, time) for shop, i, p, time in map(sale, range(SALES))]
-        system.produce("again-sales", records, key=hr.String(), value=hr.Json())
+        produce_sales(system, "again-sales")
     work_off()
 
     def run(*arguments: str) -> Any:

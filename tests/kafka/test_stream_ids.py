@@ -2,73 +2,55 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.errors import IncompatibleChangeError
-from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
-
-Make = Callable[[], hr.App]
+from support.fixtures import only_on
+from support.world import Place, World, started
 
 
-@pytest.fixture
-def url(kafka_server: KafkaServer) -> str:
-    return f"kafka://{kafka_server.bootstrap}"
+class Counted(World):
+    """An application as each start makes it; its input has three records."""
 
+    STREAMS: ClassVar = {"in": 1}
+    KEYS: ClassVar = {}
 
-@pytest.fixture
-def name() -> str:
-    return f"ids-{uuid.uuid4().hex[:8]}"
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.system.produce(self.stream("in"), [(b"k", b"v")] * 3)
 
-
-@pytest.fixture
-def made(url: str, name: str, tmp_path: Path) -> Make:
-    """The application anew, as each start makes it; its input has three records."""
-    with hr.open_system(url) as system:
-        system.create_stream(f"{name}-in", 1)
-        system.produce(f"{name}-in", [(b"k", b"v")] * 3)
-
-    def make() -> hr.App:
-        app = hr.App(name, url, local_store_dir=str(tmp_path / "stores"))
-        app.stream(f"{name}-in", key=hr.String()).group_by_key().count(store="n")
+    def app(self) -> hr.App:
+        app = super().app()
+        app.stream(self.stream("in"), key=hr.String()).group_by_key().count(store="n")
         return app
 
-    return make
-
-
-def started(app: hr.App, until: str | None = "caught-up") -> Any:
-    return wiring.start(app, until, engine=InlineEngine(run_container))
-
-
-def anew(url: str, stream: str, *, create: bool = True, records: int = 0) -> None:
-    with hr.open_system(url) as system:
-        system.delete_stream(stream)
+    def delete(self, *, create: bool = True, records: int = 0) -> None:
+        self.system.delete_stream(self.stream("in"))
         if create:
-            system.create_stream(stream, 1)
-            system.produce(stream, [(b"k", b"other")] * records)
+            self.system.create_stream(self.stream("in"), 1)
+            self.system.produce(self.stream("in"), [(b"k", b"other")] * records)
+
+
+WORLD, place = Counted, only_on("kafka")
 
 
 @pytest.mark.parametrize(("create", "words"), [(True, "was deleted and recreated since"), (False, "does not exist")])
-def test_between_two_runs(url: str, name: str, made: Make, create: bool, words: str) -> None:
-    started(made()).wait(60)
-    anew(url, f"{name}-in", create=create, records=9)  # as many as make the stored position look right
-    with pytest.raises(hr.HeadraceError, match=rf"stream '{name}-in' {words}"):
-        started(made())
+def test_between_two_runs(world: Counted, create: bool, words: str) -> None:
+    world.run(world.app())
+    world.delete(create=create, records=9)  # as many as make the stored position look right
+    with pytest.raises(hr.HeadraceError, match=rf"stream '{world.name}-in' {words}"):
+        started(world.app(), "caught-up")
 
 
-def test_while_the_job_runs(url: str, name: str, made: Make) -> None:
-    job = started(made(), until=None)
+def test_while_the_job_runs(world: Counted) -> None:
+    job = started(world.app())
     try:
-        anew(url, f"{name}-in", records=9)
-        with pytest.raises(IncompatibleChangeError, match=rf"stream '{name}-in' was deleted.* while the application runs"):
+        world.delete(records=9)
+        with pytest.raises(IncompatibleChangeError, match=rf"'{world.name}-in' was deleted.* while the application runs"):
             job.wait(60)
     finally:
         job.stop()

@@ -24,7 +24,7 @@ def log_run(folder: Path, seed: int, kills_per_step: int) -> KillReport:
     """Kills at every step and at random moments of one application on a log, then the verdict."""
     report = KillReport()
     with Children(folder) as children:
-        world = SeededWorld(folder, children, Place(), seed, EVERYTHING)
+        world = SeededWorld(folder, Place(), children, seed, EVERYTHING)
         kill_at_steps(world, seed, steps_of("log") * kills_per_step, report)
         kill_at_moments(world, seed, 2 * kills_per_step, (0.1, 1.0), report)
         finish_and_judge(world, report)
@@ -38,7 +38,7 @@ def kafka_run(folder: Path, seed: int, broker: KafkaServer, kills_per_step: int)
     report = KillReport()
     place = Place(broker.bootstrap, broker.client_settings())
     with Children(folder) as children:
-        world = SeededWorld(folder, children, place, seed, EVERYTHING)
+        world = SeededWorld(folder, place, children, seed, EVERYTHING)
         kill_at_steps(world, seed, steps_of("kafka") * kills_per_step, report)
         kill_at_moments(world, seed, 2 * kills_per_step, (0.3, 3.0), report)
         stop_and_take_over(world, seed, KAFKA_STOPS, report)
@@ -68,9 +68,9 @@ def see_every_planted_bug(folder: Path, seed: int, broker: KafkaServer) -> int:
     place = Place(broker.bootstrap, broker.client_settings())
     with Children(folder) as children:
         for schedule in dict.fromkeys(SCHEDULES.values()):  # the code as it is comes through
-            schedule(SeededWorld(folder, children, place, seed), "")
+            schedule(SeededWorld(folder, place, children, seed), "")
         for bug, schedule in SCHEDULES.items():
-            world = SeededWorld(folder, children, place, seed)
+            world = SeededWorld(folder, place, children, seed)
             try:
                 schedule(world, bug)
             except AssertionError:
@@ -93,7 +93,7 @@ def quiet_partition_run(folder: Path, seed: int, broker: KafkaServer, quiet_s: f
     pause_s = 0.1
     place = Place(broker.bootstrap, broker.client_settings())
     with Children(folder) as children:
-        world = SeededWorld(folder, children, place, seed)
+        world = SeededWorld(folder, place, children, seed)
         world.produce(30)
         world.finish(keys={"containers": 3})
         world.produce(int(quiet_s / pause_s), range(2))

@@ -28,6 +28,7 @@ from kafka_faults.storm_verdict import PARTITIONS, Input, judge_storm
 from support.broker import QUIET, is_in_transaction
 from support.checker import KillReport, partition_of
 from support.children import Children, report_of
+from support.forking import said_by
 from support.world import IN_TRANSACTION
 
 CHILD = Path(__file__).with_name("storm_child.py")
@@ -241,5 +242,5 @@ def ends_with_one_line(run: Run) -> None:
     """A driver whose JVM died says so in a line and a hint, and nothing else: no stack of Java's or of py4j's."""
     told = report_of(run)
     assert told["error"] == "RoundFailedError" and JVM_GONE.fullmatch(told["message"]), told
-    said = Path(run.said).read_text()
+    said = said_by(run).read_text()
     assert not STACK.search(said), f"a driver whose JVM was killed printed a stack:\n{said}"

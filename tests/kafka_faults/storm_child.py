@@ -6,11 +6,7 @@ own: how it ends is for the test to read.
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -19,7 +15,7 @@ import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
 from headrace import wiring
 from kafka_faults.storm_verdict import GROUPS
-from support.forking import serve
+from support.forking import print_to_file, report_end, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +29,6 @@ class Run:
     steps_log: str
     round_records: int
     run_s: float = 600.0
-
-    @property
-    def said(self) -> str:
-        """The file of what it printed."""
-        return f"{self.report}.said"
 
 
 def doubled(record: Any) -> dict[str, Any]:
@@ -71,28 +62,15 @@ def application(run: Run) -> hr.App:
 
 
 def finish(run: Run) -> int:
-    """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
-    try:
+    """Run the job until it has caught up."""
+
+    def work() -> dict[str, Any]:
         started = wiring.start(application(run), "caught-up")
         started.wait(run.run_s)
-    except BaseException as error:
-        Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        return 1
-    Path(run.report).write_text(json.dumps({"error": None, "status": started.status()}))
-    return 0
+        return {"status": started.status()}
 
-
-def prepare(run: Run) -> None:
-    said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
-    log.setLevel(logging.INFO)
-    handler = logging.FileHandler(f"{run.report}.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    log.addHandler(handler)
-    log.propagate = False
+    return report_end(run, work)
 
 
 if __name__ == "__main__":
-    serve(Run, prepare, finish, 30)
+    serve(Run, print_to_file, finish, 30)

@@ -16,12 +16,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.broker import QUIET, checkpoints_of
-from support.checker import KillReport, last_of, partition_of, state_equals, subsequence_ending_in_last
-from support.log_states import state_of
+from support.checker import KillReport, last_of, long_of, partition_of, state_equals, subsequence_ending_in_last
+from support.log_states import state_of, stored_count, stored_fields
 
 PARTITIONS = 4
 GROUPS = 997
@@ -70,7 +69,7 @@ def judge_storm(settings: Mapping[str, str], name: str, state_dir: Path, given: 
         "groups": {group: list(range(1, count + 1)) for group, count in groups.items()},
     }
     for store, model in models.items():
-        updates, held = (_total, _held_total) if store == "totals" else (_long, _held_long)
+        updates, held = (_total, lambda value: stored_fields(value)[0]) if store == "totals" else (long_of, stored_count)
         report.checked(f"{store}: updates", subsequence_ending_in_last(found(store, updates), model))
         report.checked(f"{store}: state", state_equals(last_of(model), state(store, held)))
 
@@ -153,19 +152,6 @@ def read_by_key(settings: Mapping[str, str], topic: str, value: Callable[[bytes]
     return found
 
 
-def _long(value: bytes) -> int:
-    return int.from_bytes(value, "big", signed=True)
-
-
 def _total(value: bytes) -> int:
     total: int = json.loads(value)["total"]
     return total
-
-
-def _held_long(value: bytes) -> int:
-    return int.from_bytes(value, "little")
-
-
-def _held_total(value: bytes) -> int:
-    (total,) = msgspec.msgpack.decode(value)
-    return int(total)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from kafka_faults.soaking import kill_broker
 from support.broker import QUIET
 from support.checker import KillReport
 from support.children import Children, log_of, report_of, told
-from support.world import WAIT_S, Place
+from support.fixtures import place_on
+from support.world import WAIT_S, Place, waited
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20272
@@ -33,7 +33,7 @@ def test_a_job_goes_on_when_its_broker_is_killed_and_comes_back(
     tmp_path: Path, children: Children, broker: KafkaServer
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, Place(broker.bootstrap, broker.client_settings()), SEED)
+    world = SeededWorld(tmp_path, place_on(broker), children, SEED)
     kill_broker(world, random.Random(SEED), broker, report)
     world.judge(report)
     print(report)
@@ -44,7 +44,7 @@ def test_a_round_that_takes_longer_than_a_transaction_may_is_cut_short_and_goes_
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(450)
     run = world.finish(
         keys={"kafka.transaction.timeout.ms": "1200", "max_records_per_round": 1000, "containers": 1}, pause_s=0.004
@@ -60,10 +60,10 @@ def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(100)
     run, pid = world.stopped(("kafka", 8), count=2, keys={"kafka.transaction.timeout.ms": "1500"})
-    wait_for(lambda: not world.is_in_transaction(), "the broker did not end the transaction")
+    waited(lambda: not world.is_in_transaction(), otherwise="the broker did not end the transaction")
     assert world.woken(pid) == 0, told(run)
     report.fault("kafka 8", "SIGSTOP", landed=True)
     world.judge(report)
@@ -73,7 +73,7 @@ def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused_at_start(
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     run = world.run_of(keys={"kafka.transaction.timeout.ms": "1000000"})
     assert children.finish(run) == 1
     assert report_of(run)["error"] == "ConfigError"
@@ -84,7 +84,7 @@ def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused_at_star
 def test_positions_that_the_broker_has_forgotten_are_found_again(tmp_path: Path, children: Children, on_kafka: Place) -> None:
     """As after a long stop, by deletion of the groups: the checkpoints' topic is the record."""
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(100)
     world.finish()
     groups = forget_groups(world)
@@ -105,10 +105,3 @@ def forget_groups(world: SeededWorld) -> list[str]:
     for future in admin.delete_consumer_groups(mine, request_timeout=WAIT_S).values():
         future.result()
     return mine
-
-
-def wait_for(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.1)

@@ -23,7 +23,7 @@ def test_every_planted_bug_has_a_schedule() -> None:
 
 @pytest.mark.parametrize("bug", sorted(SCHEDULES))
 def test_a_planted_bug_is_seen(bug: str, children: Children, tmp_path: Path, on_kafka: Place) -> None:
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     with pytest.raises(AssertionError) as seen:
         SCHEDULES[bug](world, bug)
     print(f"{bug}: {str(seen.value)[:300]}")

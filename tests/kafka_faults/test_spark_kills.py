@@ -47,7 +47,7 @@ def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
 ) -> None:
     environment = spark.sparkContext.environment
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(200)
     run = world.run_of(keys={"max_records_per_round": 100})
     app = usual(run, spark)

@@ -23,7 +23,7 @@ def test_a_driver_stopped_at_any_step_cannot_commit_once_another_took_over(
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     stop_and_take_over(world, SEED, KAFKA_STOPS, report)
     world.produce(40)
     world.finish()
@@ -36,7 +36,7 @@ def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(60)
     first, pid = world.stopped(("kafka", 9))  # what it committed it would apply now; it holds its stores
     world.finish(stale_us=0)
@@ -58,7 +58,7 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_transaction_does_no
     tmp_path: Path, children: Children, on_kafka: Place, step: tuple[str, int]
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(90)
     first, first_pid = world.stopped(step)
     second, second_pid = world.stopped(("kafka", 8), count=2)
@@ -73,7 +73,7 @@ def test_a_second_driver_says_who_holds_the_job_and_a_third_starts_when_that_one
     tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(60)
     _, pid = world.stopped(("kafka", 4), count=2)
     second = world.run_of()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace import wiring
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up, source_of, started, waited
 
 PRODUCER = """
 import pathlib, sys
@@ -48,22 +45,19 @@ def test_producers_in_processes_of_their_own_beside_a_job(tmp_path: Path, start:
         enough = tmp_path / "enough"
         producers = [start(PRODUCER, tmp_path / "log", f"p{number}", enough) for number in range(PRODUCERS)]
         assert all(producer.stdout.readline() == "ready\n" for producer in producers)
-        job = wiring.start(application(tmp_path), engine=InlineEngine(run_container))
+        job = started(application(tmp_path))
         try:
             for producer in producers:
                 producer.stdin.write("go\n")
                 producer.stdin.flush()
-            deadline_s = time.monotonic() + 60
-            while (rounds_beside := job.status()["sub_topologies"]["source"]["round"]) < ROUNDS:
-                assert time.monotonic() < deadline_s, f"{rounds_beside} rounds beside the producers within 60 s"
-                time.sleep(0.01)
+            waited(lambda: source_of(job)["round"] >= ROUNDS, job)
             assert all(producer.poll() is None for producer in producers), "they wrote until now"
             enough.touch()
             counts = [int(producer.stdout.readline()) for producer in producers]
             assert [producer.wait(60) for producer in producers] == [0] * PRODUCERS
         finally:
             job.stop()
-        wiring.start(application(tmp_path), "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(application(tmp_path))
         for partition in range(4):
             read = list(log.consume("in", hr.String(), hr.Long(), [partition]))
             copied = list(log.consume("copy", hr.String(), hr.Long(), [partition]))

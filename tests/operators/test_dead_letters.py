@@ -76,7 +76,7 @@ def test_without_a_stream_for_them_the_job_stops_and_names_the_record(place: str
         if place != "to":
             assert (error.error_class, error.error_message) == ("LookupError", "no such thing: bad")
             assert "test_dead_letters.py" in error.user_traceback
-            assert "/headrace/runtime/" not in error.user_traceback
+            assert "/headrace/worker/" not in error.user_traceback
         assert d.read("out", from_start=True) == before, "nothing of the round is committed"
 
 

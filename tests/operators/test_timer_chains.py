@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.rounds import timer_chains
 from headrace.errors import EndlessTimersError
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.operators import timer_firing as firing
+from support.world import caught_up, started
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -299,7 +297,7 @@ def test_a_job_ends_with_the_error_at_its_first_try_and_commits_nothing_of_the_r
         system.create_stream("out", 1)
         record = hr.Record("a", {"name": "t", "at": 3}, 5)
         system.produce("in", [record], key=hr.String(), value=hr.Json())
-    job = wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+    job = started(app, "caught-up")
     with pytest.raises(EndlessTimersError, match="operator 'p' has not caught up after 10,000 timers of key 'a'"):
         job.wait(60)
     assert job.status()["sub_topologies"]["source"]["round"] == 1, "the one that read the record"
@@ -312,8 +310,7 @@ def test_a_job_catches_up_as_the_driver_does(tmp_path: Path) -> None:
         system.create_stream("out", 1)
         records = [hr.Record("a", {"name": "t", "at": 0}, 0), hr.Record("b", None, DAY)]
         system.produce("in", records, key=hr.String(), value=hr.Json())
-        job = wiring.start(app, "caught-up", engine=InlineEngine(run_container))
-        job.wait(60)
+        job = caught_up(app)
         found = [record.value for record in system.consume("out", hr.String(), hr.Json())]
     assert found == [number * MINUTE for number in range(DAY // MINUTE + 1)]
     assert job.status()["sub_topologies"]["source"]["round"] == 2

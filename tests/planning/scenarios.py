@@ -18,7 +18,7 @@ from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import RoundId
 from headrace.model.startpoint import StatePolicy
 from headrace.model.streams import SSP
-from planning.world import BOOTSTRAP, EARLIEST, LATEST, STRINGS, World, offset
+from planning.planned_model import BOOTSTRAP, EARLIEST, LATEST, STRINGS, PlannedModel, offset
 
 Part = tuple[str, str]  # what happens, and the text that comes of it
 
@@ -39,7 +39,7 @@ def two_inputs(app: hr.App) -> None:
         app.stream(stream, **STRINGS).to(f"{stream}-out")
 
 
-def committed(world: World, what: str, is_replan: bool = False) -> Part:
+def committed(world: PlannedModel, what: str, is_replan: bool = False) -> Part:
     made = world.plan(is_replan)
     if not isinstance(made, Refusal):
         world.commit(made)
@@ -47,7 +47,7 @@ def committed(world: World, what: str, is_replan: bool = False) -> Part:
 
 
 def first_start() -> Iterator[Part]:
-    world = World(two_parts, {"clicks": 4})
+    world = PlannedModel(two_parts, {"clicks": 4})
     world.write("clicks", 10)
     yield committed(world, "a first start: 4 partitions, 2 slots")
     world.write("tally-by-page-repartition", 10)
@@ -58,7 +58,7 @@ def first_start() -> Iterator[Part]:
 
 
 def expansion() -> Iterator[Part]:
-    world = World(counts, {"clicks": 2})
+    world = PlannedModel(counts, {"clicks": 2})
     world.write("clicks", 10)
     world.start()
     world.run(7)
@@ -76,7 +76,7 @@ def expansion() -> Iterator[Part]:
 
 
 def expansion_of_an_input_of_several() -> Iterator[Part]:
-    world = World(two_inputs, {"clicks": 2, "views": 3})
+    world = PlannedModel(two_inputs, {"clicks": 2, "views": 3})
     world.start()
     world.expand("views", 4)
     yield committed(world, "views grows from 3 to 4 while the job runs: its readers stop, those of clicks too", is_replan=True)
@@ -87,7 +87,7 @@ def expansion_of_a_joined_input() -> Iterator[Part]:
         left, right = app.stream("clicks", **STRINGS), app.table("rates", **STRINGS)
         left.join(right, lambda a, b: a, value=hr.String()).to("totals")
 
-    world = World(joins, {"clicks": 2, "rates": 2})
+    world = PlannedModel(joins, {"clicks": 2, "rates": 2})
     world.start()
     world.expand("clicks", 4)
     yield committed(world, "clicks grows from 2 to 4 while the job runs, what it is joined with does not", is_replan=True)
@@ -106,7 +106,7 @@ class OnlyTwo(GroupByPartition):
 
 
 def expansion_that_a_grouper_refuses() -> Iterator[Part]:
-    world = World(two_parts, {"clicks": 2}, grouper=lambda count: OnlyTwo())
+    world = PlannedModel(two_parts, {"clicks": 2}, grouper=lambda count: OnlyTwo())
     world.start()
     world.expand("clicks", 4)
     world.request("a", "clicks", EARLIEST)
@@ -115,7 +115,7 @@ def expansion_that_a_grouper_refuses() -> Iterator[Part]:
 
 
 def edits() -> Iterator[Part]:
-    world = World(two_inputs, {"clicks": 2, "views": 2})
+    world = PlannedModel(two_inputs, {"clicks": 2, "views": 2})
     for stream in ("clicks", "views"):
         world.write(stream, 10)
     world.start()
@@ -130,7 +130,7 @@ def edits() -> Iterator[Part]:
 
 
 def stores() -> Iterator[Part]:
-    world = World(counts, {"clicks": 2})
+    world = PlannedModel(counts, {"clicks": 2})
     world.write("clicks", 10)
     world.start()
     world.run(4)
@@ -156,7 +156,7 @@ def starts() -> Iterator[Part]:
         app.stream("rates", start="bootstrap", **STRINGS).to("out")
         app.stream("views", start=7, reset_offset=True, **STRINGS).to("out")
 
-    world = World(build, {"clicks": 2, "rates": 2, "views": 2})
+    world = PlannedModel(build, {"clicks": 2, "rates": 2, "views": 2})
     for stream, records in (("clicks", 5), ("rates", 3), ("views", 6)):
         world.write(stream, records)
     yield committed(world, "clicks from the end, rates first, views from offset 7 at every start")
@@ -170,7 +170,7 @@ def starts() -> Iterator[Part]:
 
 
 def startpoints() -> Iterator[Part]:
-    world = World(counts, {"clicks": 2})
+    world = PlannedModel(counts, {"clicks": 2})
     world.write("clicks", 20)
     world.start()
     world.run(10)
@@ -193,7 +193,7 @@ def startpoints() -> Iterator[Part]:
 
 
 def rewind() -> Iterator[Part]:
-    world = World(two_parts, {"clicks": 2})
+    world = PlannedModel(two_parts, {"clicks": 2})
     world.write("clicks", 20)
     world.start()
     world.write("tally-by-page-repartition", 5)
@@ -219,13 +219,13 @@ def rewind() -> Iterator[Part]:
 
 
 def refusals() -> Iterator[Part]:
-    yield "an input that is not there", text_of(World(counts, {"click": 2}).plan())
-    world = World(two_parts, {"clicks": 2})
+    yield "an input that is not there", text_of(PlannedModel(counts, {"click": 2}).plan())
+    world = PlannedModel(two_parts, {"clicks": 2})
     world.create("tally-by-page-repartition", 2, "other")
     yield "a repartition stream that belongs to another application", text_of(world.plan())
-    world = World(counts, {"clicks": 2}, grouper=AllSspsToEveryTask)
+    world = PlannedModel(counts, {"clicks": 2}, grouper=AllSspsToEveryTask)
     yield "every task reads everything, under state", text_of(world.plan())
-    world = World(counts, {"clicks": 2})
+    world = PlannedModel(counts, {"clicks": 2})
     world.write("clicks", 10)
     world.start()
     world.run(4)
@@ -233,7 +233,7 @@ def refusals() -> Iterator[Part]:
     yield "records were deleted before they were read", text_of(world.plan())
     world.edit(counts, on_lost_offsets="earliest")
     yield "with on_lost_offsets=earliest", text_of(world.plan())
-    world = World(two_parts, {"clicks": 2})
+    world = PlannedModel(two_parts, {"clicks": 2})
     world.start()
     world.write("tally-by-page-repartition", 3)
     world.edit(lambda app: app.stream("clicks", **STRINGS).to("totals"), stores=StoreRequests(drops=frozenset({"pages"})))
@@ -243,7 +243,7 @@ def refusals() -> Iterator[Part]:
         left, right = app.stream("clicks", **STRINGS), app.table("rates", **STRINGS)
         left.join(right, lambda a, b: a, value=hr.String()).to("totals")
 
-    yield "streams of 2 and 3 partitions are joined", text_of(World(joins, {"clicks": 2, "rates": 3}).plan())
+    yield "streams of 2 and 3 partitions are joined", text_of(PlannedModel(joins, {"clicks": 2, "rates": 3}).plan())
 
 
 def broadcast() -> Iterator[Part]:
@@ -252,7 +252,7 @@ def broadcast() -> Iterator[Part]:
         clicks = app.stream("clicks", **STRINGS)
         clicks.join(rates, lambda a, b: a, key=lambda record: record.value, value=hr.String()).to("totals")
 
-    world = World(build, {"clicks": 3, "rates": 1})
+    world = PlannedModel(build, {"clicks": 3, "rates": 1})
     world.write("rates", 4)
     yield committed(world, "a global table: every task reads it")
 
@@ -261,7 +261,7 @@ def handovers() -> Iterator[Part]:
     def build(app: hr.App) -> None:
         app.stream("clicks", **STRINGS).for_each_round(print)
 
-    world = World(build, {"clicks": 2})
+    world = PlannedModel(build, {"clicks": 2})
     world.write("clicks", 20)
     world.start()
     world.run(10)
@@ -274,7 +274,7 @@ def handovers() -> Iterator[Part]:
 
 def dry_runs() -> Iterator[Part]:
     """What requests would change: the difference of two plans. Nothing is committed."""
-    world = World(counts, {"clicks": 2})
+    world = PlannedModel(counts, {"clicks": 2})
     world.write("clicks", 20)
     world.start()
     world.run(10)

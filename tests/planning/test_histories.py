@@ -12,8 +12,8 @@ from headrace.core.job_plan.planner import Refusal
 from headrace.core.job_plan.text import difference, text_of
 from headrace.model.startpoint import Startpoint
 from planning.judging import judge
+from planning.planned_model import EARLIEST, LATEST, STRINGS, PlannedModel, offset
 from planning.scenarios import two_inputs, two_parts
-from planning.world import EARLIEST, LATEST, STRINGS, World, offset
 
 REPARTITION = "tally-by-page-repartition"
 BUILDS = (two_parts, two_inputs, lambda app: app.stream("clicks", **STRINGS).to("clicks-out"))
@@ -34,9 +34,9 @@ def test_every_plan_of_a_history_holds_what_it_must(actions: list[tuple[str, str
     assert world.snapshot.model is not None
 
 
-def run(actions: list[tuple[str, str, int]], is_replan: bool) -> World:
+def run(actions: list[tuple[str, str, int]], is_replan: bool) -> PlannedModel:
     """Play a history, and judge each of its plans."""
-    world = World(two_parts, {"clicks": 2, "views": 2})
+    world = PlannedModel(two_parts, {"clicks": 2, "views": 2})
     world.start()
     for number, (action, stream, value) in enumerate(actions):
         act(world, action, stream, value, f"{number}")
@@ -62,7 +62,7 @@ def is_settled(again: Draft) -> bool:
     return not any(changes) and again.done == ()
 
 
-def act(world: World, action: str, stream: str, value: int, id_: str) -> None:
+def act(world: PlannedModel, action: str, stream: str, value: int, id_: str) -> None:
     match action:
         case "write":
             world.write(stream, value)
@@ -82,7 +82,7 @@ def act(world: World, action: str, stream: str, value: int, id_: str) -> None:
 
 def test_offsets_are_looked_up_within_the_snapshot_only() -> None:
     """A plan that is made twice from one snapshot asks the same questions: nothing else leads to the system."""
-    world = World(two_parts, {"clicks": 2})
+    world = PlannedModel(two_parts, {"clicks": 2})
     world.start()
     world.offsets.asked.clear()
     world.plan()

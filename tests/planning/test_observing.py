@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.config.loading import load_config
 from headrace.core.job_plan.planner import Refusal, plan
 from headrace.driver.planning import observe as observing
 from headrace.driver.planning.observe import SystemOffsets, observe, terms_of
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP, StreamDescription
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from planning.scenarios import counts, two_parts
+from support.world import caught_up
 
 
 class Asked:
@@ -102,7 +100,7 @@ def test_streams_are_looked_at_again_while_they_show_fewer_partitions(
 
 def run_once(app: hr.App, root: Path) -> None:
     overrides = [f"local_store_dir={root / 'stores'}"]
-    wiring.start(app, "caught-up", engine=InlineEngine(run_container), overrides=overrides).wait(60)
+    caught_up(app, overrides=overrides)
 
 
 def test_the_owner_of_a_repartition_stream_is_looked_up_where_it_is_another_application(tmp_path: Path) -> None:

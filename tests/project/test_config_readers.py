@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.config.loading import KEYS
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 
 SOURCE = Path(__file__).parents[2] / "src" / "headrace"
 OWN_MODULES = {"config.py", "config_keys.py"}  # these declare the keys, and read none for its meaning
@@ -74,7 +72,7 @@ def test_a_reserved_key_of_another_place_is_refused_at_the_start(tmp_path: Path,
     app.stream("in").to("out")
     said = rf"^{name} = 'somewhere' \(--set {name}\): .*\n.*leave it unset"
     with pytest.raises(hr.NotSupportedError, match=said):
-        wiring.start(app, overrides=[f"{name}=somewhere"], engine=InlineEngine(run_container), log=lambda line: None)
+        started(app, overrides=[f"{name}=somewhere"])
     assert not (tmp_path / "log").exists()
 
 
@@ -85,7 +83,7 @@ def test_a_metadata_store_is_refused_as_soon_as_it_can_be_told(tmp_path: Path) -
     app = hr.App("later", metadata_store=system)
     app.stream("in").to("out")
     with pytest.raises(hr.NotSupportedError, match=r"^metadata_store = "):
-        wiring.start(app, engine=InlineEngine(run_container), overrides=["system=log:elsewhere"], log=lambda line: None)
+        started(app, overrides=["system=log:elsewhere"])
 
     class Own:
         def requests(self) -> None: ...

@@ -1,7 +1,8 @@
 """Judges what a job of `jobs` made of its input, by what the system itself holds. It imports nothing of Headrace.
 
-A row is one of `chaos.checker.read_stream` or `startpoints.reading`. What a store holds is `Held`: to each key how many records
-came to it, and the sum of their ids; so a record that is lost is seen, one that counts twice, and one in the place of another.
+A row is one of `support.checker.read_stream` or `startpoints.reading`. What a store holds is `Held`: to each key how many
+records came to it, and the sum of their ids; so a record that is lost is seen, one that counts twice, and one in the place of
+another.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from support.checker import state_equals
+from support.checker import long_of, state_equals
+from support.log_states import stored_count, stored_fields
 
 Row = Mapping[str, Any]
 Sum = tuple[int, int]  # how many records, the sum of their ids
@@ -47,8 +47,8 @@ def held(entries: Entries, stores: Iterable[str]) -> Held:
 
 def _held(store: str, value: bytes) -> Sum:
     if store == "keys":
-        return int.from_bytes(value, "little", signed=True), 0
-    count, total = msgspec.msgpack.decode(value)
+        return stored_count(value), 0
+    count, total = stored_fields(value)
     return count, total
 
 
@@ -59,7 +59,7 @@ def last_written(rows: Callable[[str], Iterable[Row]], stores: Iterable[str]) ->
 
 def _written(store: str, row: Row) -> Sum:
     if store == "keys":
-        return int.from_bytes(row["value"], "big", signed=True), 0
+        return long_of(row["value"]), 0
     value = json.loads(row["value"])
     return value["n"], value["ids"]
 

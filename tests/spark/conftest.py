@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
+from support.world import Place, World, caught_up_on_spark
 
 SOURCE = Path(hr.__file__).parents[1]
 
@@ -40,13 +41,16 @@ def spark(request: pytest.FixtureRequest, spark_that_tries: Callable[[int], Any]
     return spark_that_tries(getattr(request.module, "SPARK_TASK_TRIES", 4))
 
 
-class World:
+class SparkWorld(World):
     """A log with one input stream `in` of 2 partitions, and applications on it that run in the shared session."""
 
+    NAME = "job"
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"trigger_interval_ms": 20}
+
     def __init__(self, folder: Path, spark: Any) -> None:
-        self.folder, self.spark = folder, spark
-        self.system = hr.open_system(f"log:{folder / 'data'}")
-        self.system.create_stream("in", 2)
+        super().__init__(folder, Place())
+        self.spark = spark
 
     def produce(self, values: list[Any], stream: str = "in") -> None:
         """Records with keys k0 to k4 in turn; bytes go as they are, all else as JSON."""
@@ -56,34 +60,23 @@ class World:
         ]
         self.system.produce(stream, records)
 
-    def app(self, name: str = "job", **keys: Any) -> hr.App:
-        return hr.App(
-            name,
-            f"log:{self.folder / 'data'}",
-            self.spark,
-            local_store_dir=str(self.folder / f"stores-{name}"),
-            trigger_interval_ms=20,
-            **keys,
-        )
+    def app(self, name: str = "", **keys: Any) -> hr.App:
+        return super().app(name, self.spark, **keys)
 
     def run(self, app: hr.App) -> Any:
-        """Run until caught up and give the job; raises what ended it."""
-        job = app.start(until="caught-up")
-        job.wait(100)
-        return job
+        return caught_up_on_spark(app)
 
     def read(self, stream: str, value: Any = None, key: Any = None) -> list[hr.Record]:
-        return list(self.system.consume(stream, key=key or hr.String(), value=value or hr.Json()))
+        return super().read(stream, value or hr.Json(), key or hr.String())
 
     def values(self, stream: str, value: Any = None) -> list[Any]:
         return [record.value for record in self.read(stream, value)]
 
 
 @pytest.fixture
-def world(tmp_path: Path, spark: Any) -> Iterator[World]:
-    made = World(tmp_path, spark)
-    yield made
-    made.system.close()
+def world(tmp_path: Path, spark: Any) -> Iterator[SparkWorld]:
+    with SparkWorld(tmp_path, spark) as made:
+        yield made
 
 
 @pytest.fixture

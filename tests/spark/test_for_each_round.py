@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -23,6 +22,7 @@ from headrace.driver.rounds import round_planner
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.ports import EngineFailure
 from headrace.testing import Driver
+from support.world import Place, World, caught_up_on_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 ITEM = "id int, s string"
@@ -57,56 +57,45 @@ class Given:
             assert seen.setdefault(number, rows) == rows, f"id {number} came with other records"
 
 
-class World:
-    """An input stream of 2 partitions on one of the systems, and applications on it in the shared session."""
+class Handing(World):
+    """An input stream of 2 partitions, and applications on it in the shared session."""
 
-    def __init__(self, url: str, folder: Path, spark: Any) -> None:
-        self.url, self.folder, self.spark = url, folder, spark
-        self.name = f"fer-{uuid.uuid4().hex[:8]}"
-        self.stream = f"{self.name}-in"
-        self.system = hr.open_system(url)
-        self.system.create_stream(self.stream, 2)
-        self.sent = 0
+    STREAMS: ClassVar = {"in": 2}
+    KEYS: ClassVar = {"trigger_interval_ms": 20}
+
+    def __init__(self, folder: Path, place: Place, spark: Any) -> None:
+        super().__init__(folder, place)
+        self.spark, self.input, self.sent = spark, self.stream("in"), 0
 
     def produce(self, count: int) -> None:
         numbers = range(self.sent, self.sent + count)
         records = [(f"k{i % 5}".encode(), json.dumps({"id": i, "s": str(i)}).encode()) for i in numbers]
         self.sent += count
-        self.system.produce(self.stream, records)
+        self.system.produce(self.input, records)
 
     def app(self, **keys: Any) -> hr.App:
-        return hr.App(
-            self.name, self.url, self.spark, local_store_dir=str(self.folder / "stores"), trigger_interval_ms=20, **keys
-        )
+        return super().app(spark=self.spark, **keys)
 
     def items(self, app: hr.App) -> hr.KStream:
-        return app.stream(self.stream, key=hr.String(), value=hr.Json(ITEM))
+        return app.stream(self.input, key=hr.String(), value=hr.Json(ITEM))
 
     def run(self, app: hr.App) -> Any:
-        job = app.start(until="caught-up")
-        job.wait(100)
-        return job
-
-
-@pytest.fixture(params=["log", "kafka"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Iterator[World]:
-    if request.param == "log":
-        url = f"log:{tmp_path / 'data'}"
-    else:
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    made = World(url, tmp_path, spark)
-    yield made
-    made.system.close()
+        return caught_up_on_spark(app)
 
 
 @pytest.fixture
-def log_world(tmp_path: Path, spark: Any) -> Iterator[World]:
-    made = World(f"log:{tmp_path / 'data'}", tmp_path, spark)
-    yield made
-    made.system.close()
+def world(place: Place, tmp_path: Path, spark: Any) -> Iterator[Handing]:
+    with Handing(tmp_path, place, spark) as made:
+        yield made
 
 
-def test_each_record_is_given_once_with_ids_from_0_on_across_restarts(world: World) -> None:
+@pytest.fixture
+def log_world(tmp_path: Path, spark: Any) -> Iterator[Handing]:
+    with Handing(tmp_path, Place(), spark) as made:
+        yield made
+
+
+def test_each_record_is_given_once_with_ids_from_0_on_across_restarts(world: Handing) -> None:
     given = Given()
     for count in (30, 7):
         world.produce(count)
@@ -127,7 +116,7 @@ def test_each_record_is_given_once_with_ids_from_0_on_across_restarts(world: Wor
 
 
 def test_a_round_of_which_a_part_was_committed_is_ended_without_the_function(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Handing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Kafka each container commits for itself, and here one does before the round fails; on the log none does."""
 
@@ -159,7 +148,7 @@ def test_a_round_of_which_a_part_was_committed_is_ended_without_the_function(
 
 
 def test_a_function_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on_with_its_id(
-    log_world: World, monkeypatch: pytest.MonkeyPatch
+    log_world: Handing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = Given()
 
@@ -184,7 +173,7 @@ def test_a_function_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on_wi
     assert given.values() == list(range(20))
 
 
-def test_stop_cancels_what_a_function_runs_and_the_next_run_gives_the_same_rows(log_world: World) -> None:
+def test_stop_cancels_what_a_function_runs_and_the_next_run_gives_the_same_rows(log_world: Handing) -> None:
     given, began = Given(), threading.Event()
 
     def slow(df: Any, round_id: int) -> None:
@@ -209,7 +198,7 @@ def test_stop_cancels_what_a_function_runs_and_the_next_run_gives_the_same_rows(
 
 
 def test_a_store_that_does_not_answer_is_waited_for_before_the_function_is_called(
-    log_world: World, monkeypatch: pytest.MonkeyPatch
+    log_world: Handing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, asked = Given(), []
     write = LogJobStore.write_metadata
@@ -229,7 +218,7 @@ def test_a_store_that_does_not_answer_is_waited_for_before_the_function_is_calle
     assert (given.ids(), given.values()) == ([0], list(range(10)))
 
 
-def test_a_preview_shows_the_rows_and_calls_nobody(log_world: World) -> None:
+def test_a_preview_shows_the_rows_and_calls_nobody(log_world: Handing) -> None:
     given = Given()
     log_world.produce(3)
     app = log_world.app()
@@ -388,7 +377,7 @@ def test_the_functions_time_of_a_record_is_that_of_expressions(spark: Any) -> No
 
 
 def test_a_round_that_is_cut_short_is_ended_without_the_function(
-    log_world: World, monkeypatch: pytest.MonkeyPatch
+    log_world: Handing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time limit is the containers' own: what is handed over is always the whole round."""
     given, rounds = Given(), []

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
+from support.world import waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 SOURCE = str(Path(hr.__file__).parents[1])
@@ -38,24 +38,27 @@ def place(tmp_path: Path) -> Path:
 def test_while_spark_starts(place: Path, number: signal.Signals, code: int, word: str) -> None:
     mark = uuid.uuid4().hex
     process = started(place, mark)
-    wait_for(lambda: any(b"SparkSubmit" in line for line in family(mark)), "no JVM was started")
+    waited(lambda: any(b"SparkSubmit" in line for line in family(mark)), wait_s=WAIT_S, otherwise="no JVM was started")
     os.killpg(process.pid, number)
     said = process.communicate(timeout=WAIT_S)[0]
     assert (process.returncode, said) == (code, f"starting Spark\n{word}\n")
-    wait_for(lambda: not family(mark), "something was left behind")
+    waited(lambda: not family(mark), wait_s=WAIT_S, otherwise="something was left behind")
 
 
 def test_while_the_job_runs(place: Path) -> None:
     mark = uuid.uuid4().hex
     process = started(place, mark)
     with hr.open_system(f"log:{place / 'data'}") as system:
-        wait_for(lambda: "out" in [s.name for s in system.streams()] and system.end_offsets("out") != {0: 0, 1: 0}, "no output")
+        names = lambda: [stream.name for stream in system.streams()]  # noqa: E731
+        waited(
+            lambda: "out" in names() and system.end_offsets("out") != {0: 0, 1: 0}, wait_s=WAIT_S, otherwise="no output"
+        )
     os.killpg(process.pid, signal.SIGTERM)  # as `timeout` does: to all of the group
     said = process.communicate(timeout=WAIT_S)[0]
     assert process.returncode == 0
     assert said.splitlines()[-1] == "stopped interrupted: committed rounds are kept, the next run resumes from there"
     assert "Error" not in said and "Traceback" not in said
-    wait_for(lambda: not family(mark), "something was left behind")
+    waited(lambda: not family(mark), wait_s=WAIT_S, otherwise="something was left behind")
 
 
 def started(place: Path, mark: str) -> subprocess.Popen[str]:
@@ -81,10 +84,3 @@ def family(mark: str) -> list[bytes]:
         except OSError:
             continue
     return [line for line in found if line]
-
-
-def wait_for(happened: object, message: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not happened():  # type: ignore[operator]
-        assert time.monotonic() < deadline, message
-        time.sleep(0.1)

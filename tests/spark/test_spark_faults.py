@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,14 @@ from headrace.driver import job as jobs
 from headrace.errors import RoundFailedError
 from support.checker import KillReport
 from support.children import Children, wait_until_stopped
-from support.world import Place
+from support.world import Place, waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def wait_for(what: Callable[[], Any], job: Any = None) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"it did not come within a minute; {job and job.status()}"
-        if job is not None and not job.is_running:
-            job.wait(0)  # raises what ended it
-        time.sleep(0.02)
-    return found
-
-
 @pytest.fixture
 def seeded(tmp_path: Path, children: Children) -> SeededWorld:
-    return SeededWorld(tmp_path, children, Place(), 7)
+    return SeededWorld(tmp_path, Place(), children, 7)
 
 
 def caught_up(world: SeededWorld, spark: Any) -> KillReport:
@@ -68,7 +57,7 @@ def test_a_stopped_python_worker_does_not_hold_the_job_up_for_ever(
     seeded.produce(100)
     log = worker_steps("stop:log:4:2")
     job = usual(seeded.run_of(keys={"max_round_ms": 100}), spark).start(until="caught-up")
-    pid = int(wait_for(lambda: log.exists() and log.read_text()).split()[-1])
+    pid = int(waited(lambda: log.exists() and log.read_text()).split()[-1])
     wait_until_stopped(pid)
     job.wait(100)
     report = KillReport()
@@ -94,11 +83,11 @@ def test_a_cancelled_round_whose_worker_lives_on_spoils_nothing(world: Any, tmp_
     stream.map_values(slow_once, value=hr.Json()).to("out")
     stream.group_by_key().count(store="counts").to_stream().to("counts")
     job = app.start(until="caught-up")
-    wait_for(asleep.exists, job)
+    waited(asleep.exists, job)
     for planned in list(job._generation._current.values()):
         job._launched.backend.engine.cancel(str(planned.id))
     job.wait(100)
-    wait_for(awake.exists)
+    waited(awake.exists)
     assert sorted(world.values("out")) == list(range(40))
     assert {r.key: r.value for r in world.read("counts", hr.Long())} == {f"k{i}": 8 for i in range(5)}
 
@@ -123,7 +112,7 @@ def test_stop_in_the_middle_of_a_round_drops_it_whole(world: Any, tmp_path: Path
     world.run(application_())
     world.produce(list(range(20, 40)))
     job = application_().start()
-    wait_for(began.exists, job)
+    waited(began.exists, job)
     job.stop()
     assert not job.is_running
     job.wait(1)  # a stop is no error
@@ -160,7 +149,7 @@ def test_stop_returns_while_the_job_waits_for_records(world: Any) -> None:
     app.stream("in", key=hr.String(), value=hr.Json()).to("out")
     job = app.start()
     world.produce([1])
-    wait_for(lambda: len(world.system.streams()) > 1 and world.values("out"), job)
+    waited(lambda: len(world.system.streams()) > 1 and world.values("out"), job)
     stopper = threading.Thread(target=job.stop)
     stopper.start()
     stopper.join(20)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from support.checker import offsets_of
+
 Row = Mapping[str, Any]
 
 
@@ -42,7 +44,7 @@ def jumps_of(records: Mapping[str, bytes]) -> list[Jump]:
 def one_pass_each(inputs: Iterable[Row], passed: Iterable[Row], jumps: Sequence[Jump]) -> int:
     """Per partition: each record up to a jump, then from where it went; in order, each once per pass, none left out. What
     was read again, and nothing else, has the header with the number of the last replay."""
-    written, processed = _offsets(inputs), _processed(passed)
+    written, processed = offsets_of(inputs), _processed(passed)
     checks = 0
     for partition, offsets in written.items():
         mine = [jump for jump in jumps if jump.partition == partition]
@@ -71,13 +73,6 @@ def _expected(offsets: Sequence[int], jumps: Iterable[Jump]) -> list[tuple[int, 
         if jump.offset < jump.before:
             until, mark = max(until, jump.before), str(jump.replay).encode()
     read_on(offsets[-1] + 1)
-    return found
-
-
-def _offsets(rows: Iterable[Row]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for row in rows:
-        found.setdefault(row["partition"], []).append(row["offset"])
     return found
 
 

@@ -31,7 +31,7 @@ def test_what_was_resolved_before_the_kill_counts_after_it_wherever_the_end_is_b
     tmp_path: Path, children: Children, place: Place
 ) -> None:
     steps = range(1, 13)  # the transaction is behind step 9, and the removal of the request behind 10
-    report, world = KillReport(), StartpointWorld(tmp_path, children, place, len(steps), SEED)
+    report, world = KillReport(), StartpointWorld(tmp_path, place, children, len(steps), SEED)
     world.finish()
     for step in steps:
         asked = world.ask(PositionType.LATEST)
@@ -59,7 +59,7 @@ def test_a_startpoint_is_applied_once_when_the_job_is_killed_in_the_rounds_behin
 
 def killed_in_changes(tmp_path: Path, children: Children, place: Place, steps: Sequence[Step | None]) -> None:
     """Ask for a startpoint while the job runs, and kill the driver in the change that takes it up, or in what follows."""
-    report, world = KillReport(), StartpointWorld(tmp_path, children, place, len(steps), SEED)
+    report, world = KillReport(), StartpointWorld(tmp_path, place, children, len(steps), SEED)
     world.finish()
     with world.producer():
         for at in random.Random(SEED).sample(steps, len(steps)):

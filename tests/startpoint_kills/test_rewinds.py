@@ -10,6 +10,7 @@ import pytest
 
 from headrace.model.startpoint import PositionType, StatePolicy
 from startpoint_kills.world import COUNTED, StartpointWorld
+from support.checker import long_of
 from support.children import Children
 from support.world import Place
 
@@ -21,7 +22,7 @@ STEPS = (9, 10, 11)  # before the transaction, between it and the removal of the
 def test_counts_are_right_when_the_start_that_takes_them_back_is_killed(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
-    world = StartpointWorld(tmp_path, children, place, len(STEPS), SEED, COUNTED)
+    world = StartpointWorld(tmp_path, place, children, len(STEPS), SEED, COUNTED)
     for _ in range(2):  # a plan begins with a state that is kept
         world.finish()
         world.write(5)
@@ -33,7 +34,7 @@ def test_counts_are_right_when_the_start_that_takes_them_back_is_killed(
     written = Counter(row["key"] for row in world.rows("in"))
     counts: dict[bytes, list[int]] = {key: [] for key in written}
     for row in world.rows("passed"):
-        counts[row["key"]].append(int.from_bytes(row["value"], "big", signed=True))
+        counts[row["key"]].append(long_of(row["value"]))
     world.close()
     assert len(written) == len(STEPS)
     for key, found in counts.items():

@@ -43,7 +43,7 @@ def test_a_driver_stopped_as_it_takes_a_startpoint_up_is_fenced_and_changes_noth
     tmp_path: Path, children: Children, request: pytest.FixtureRequest, kind: str, step: int
 ) -> None:
     for _ in range(TRIES):
-        world = StartpointWorld(tmp_path, children, place_of(request, kind), 2, SEED)
+        world = StartpointWorld(tmp_path, place_of(request, kind), children, 2, SEED)
         world.finish()
         if taken_over(world, step):
             break

@@ -28,9 +28,9 @@ class StartpointWorld(World):
     """One application that reads one stream of so many partitions. Each partition gets one startpoint at most."""
 
     def __init__(
-        self, folder: Path, children: Children, place: Place, partitions: int, seed: int, build: str = LOCATED
+        self, folder: Path, place: Place, children: Children, partitions: int, seed: int, build: str = LOCATED
     ) -> None:
-        super().__init__(folder, children, place, build)
+        super().__init__(folder, place, children, build)
         self.partitions, self.draw = partitions, random.Random(seed)
         self.system.create_stream(self.stream("in"), partitions)
         self.system.create_stream(self.stream("passed"), 1)

@@ -37,14 +37,6 @@ def passed_within(low: int, high: int, after: int = 0) -> Pass:
     return Pass(range(low, high + 1), None, after)
 
 
-def offsets_of(rows: Iterable[Row]) -> dict[int, list[int]]:
-    """Per partition the offsets that hold a record; there may be holes between them."""
-    found: dict[int, list[int]] = {}
-    for row in rows:
-        found.setdefault(row["partition"], []).append(row["offset"])
-    return found
-
-
 def first_at(rows: Iterable[Row], partition: int, time_us: int, end: int) -> int:
     """The offset of the first record that is not older than a time; `end` where there is none."""
     times = [(row["offset"], row["timestamp_us"]) for row in rows if row["partition"] == partition]

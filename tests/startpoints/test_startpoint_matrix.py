@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.model.startpoint import PositionType, StartpointStatus
-from startpoints.checker import Pass, first_at, offsets_of, passed_from, passed_within, passes_made
+from startpoints.checker import Pass, first_at, passed_from, passed_within, passes_made
 from startpoints.world import PassingWorld
+from support.checker import offsets_of
 from support.world import waited
 
 GROWN = 4

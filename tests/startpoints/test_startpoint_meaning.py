@@ -11,8 +11,9 @@ import pytest
 import headrace as hr
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import PositionType, StartpointStatus
-from startpoints.checker import offsets_of, passed_from, passes_made
+from startpoints.checker import passed_from, passes_made
 from startpoints.world import PassingWorld, to_the_only_one
+from support.checker import offsets_of
 from support.world import started, waited
 
 EARLIEST, LATEST, SPECIFIC = PositionType.EARLIEST, PositionType.LATEST, PositionType.SPECIFIC_OFFSET

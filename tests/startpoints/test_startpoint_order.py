@@ -10,8 +10,9 @@ import headrace as hr
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.model.startpoint import PositionType, StartpointStatus
-from startpoints.checker import alone, offsets_of, passed_from, passes_made
+from startpoints.checker import alone, passed_from, passes_made
 from startpoints.world import LOG_START_US, PassingWorld, to_the_only_one
+from support.checker import offsets_of
 from support.world import started, waited
 
 BOOTSTRAP, EARLIEST = PositionType.BOOTSTRAP, PositionType.EARLIEST

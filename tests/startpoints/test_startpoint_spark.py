@@ -10,8 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.model.startpoint import PositionType, StartpointStatus
-from startpoints.checker import offsets_of, passed_from, passes_made
+from startpoints.checker import passed_from, passes_made
 from startpoints.world import PassingWorld
+from support.checker import offsets_of
 from support.world import waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

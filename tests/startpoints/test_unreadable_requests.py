@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import World, caught_up, waited
+
+place = only_on("log")
 
 
-def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_job_goes_on_and_says_which_it_is(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    url = f"log:{tmp_path / 'log'}"
-    app = hr.App("app", system=url, local_store_dir=str(tmp_path / "stores"), state_uri=str(tmp_path / "state"))
-    app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
-    with hr.open_system(url) as log:
-        log.create_stream("in", 1)
-        log.produce("in", [(b"k", b"v")])
-        job = wiring.start(app, engine=InlineEngine(run_container))
-        try:
-            id_ = log.metadata_store("app").request("startpoints", b"{")
-            deadline_s = time.monotonic() + 30
-            while f"startpoint request {id_} is ignored" not in caplog.text:
-                assert job.is_running and time.monotonic() < deadline_s, caplog.text
-                time.sleep(0.05)
-            epoch = job.status()["epoch"]
-            time.sleep(1.5)
-            assert job.status()["epoch"] == epoch, "it is not planned again and again"
-            log.produce("in", [(b"k", b"v")])
-            while len(list(log.consume("out"))) < 2:
-                assert job.is_running and time.monotonic() < deadline_s
-                time.sleep(0.05)
-        finally:
-            job.stop()
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(30)
-        assert log.metadata_store("app").requests("startpoints") == {id_: b"{"}
+    log, app, metadata = world.system, world.app(), world.system.metadata_store(world.name)
+    app.stream(world.stream("in"), key=hr.Bytes(), value=hr.Bytes()).to(world.stream("out"))
+    log.create_stream(world.stream("in"), 1)
+    log.produce(world.stream("in"), [(b"k", b"v")])
+    with world.running(app) as job:
+        id_ = metadata.request("startpoints", b"{")
+        waited(lambda: f"startpoint request {id_} is ignored" in caplog.text, job)
+        epoch = job.status()["epoch"]
+        time.sleep(1.5)
+        assert job.status()["epoch"] == epoch, "it is not planned again and again"
+        log.produce(world.stream("in"), [(b"k", b"v")])
+        waited(lambda: len(world.rows("out")) >= 2, job)
+    caught_up(app)
+    assert metadata.requests("startpoints") == {id_: b"{"}

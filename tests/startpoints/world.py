@@ -45,7 +45,7 @@ class PassingWorld(World):
     """One application whose job passes on what it reads, and what somebody asks for from outside."""
 
     def __init__(self, folder: Path, place: Place, children: Children | None = None, build: str = "") -> None:
-        super().__init__(folder, children, place, build)
+        super().__init__(folder, place, children, build)
         self.input, self.output = self.stream("in"), self.stream("out")
         self._numbers: dict[str, int] = {}
         self._asked_us = 0

@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.lmdb import close_idle, opening
 from headrace.errors import HeadraceError, IncompatibleChangeError, StateError
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.state import task_state
 from state.tables import table_in
+from support.world import caught_up
 
 LONG = ["k" * 1_000 + str(number) for number in range(4)]
 KEYS = ["a", "b", *LONG]
@@ -103,7 +101,7 @@ def test_a_job_in_threads_ends_at_once_with_the_file(tmp_path: Path, monkeypatch
         monkeypatch.setenv(f"HEADRACE_{name}", str(value))
     monkeypatch.setenv("HEADRACE_LOCAL_STORE_DIR", str(tmp_path / "stores"))
     with pytest.raises(StateError, match=path.name) as caught:
-        wiring.start(counting(), "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(counting())
     assert "restore the file from a copy" in str(caught.value.hint)
 
 

@@ -111,6 +111,38 @@ def _chunk_columns(path: Path, position: int, length: int, checksum: str, record
     return [{**row, "headers": [(header["name"], header["value"]) for header in row["headers"] or []]} for row in rows]
 
 
+# --- what is in a row -----------------------------------------------------------------------------------------------
+
+
+def long_of(value: bytes) -> int:
+    """What the serde `Long` has written."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def window_of(key: bytes) -> tuple[bytes, int]:
+    """Key and start in µs of a window's record."""
+    return key[:-16], long_of(key[-16:-8])
+
+
+def key_of(row: Row) -> Any:
+    return row["key"]
+
+
+def values_by_key(
+    rows: Iterable[Row], value: Callable[[Row], Any], key: Callable[[Row], Any] = key_of
+) -> dict[Any, list[Any]]:
+    """Each key's values in their order."""
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(value(row))
+    return found
+
+
+def offsets_of(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """Per partition the offsets that hold a record; there may be holes between them."""
+    return values_by_key(rows, lambda row: row["offset"], lambda row: row["partition"])
+
+
 # --- predicates -----------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +154,10 @@ def same_records(
     Both are given in offset order within each partition. Per key, the order between partitions is that of the lists.
     """
     assert by in ("partition", "key"), f"by={by!r}: expected 'partition' or 'key'"
-    found, wanted = _sequences(actual, by, fields), _sequences(expected, by, fields)
+    found, wanted = (
+        values_by_key(rows, lambda row: tuple(row[name] for name in fields), lambda row: row[by])
+        for rows in (actual, expected)
+    )
     checks = 0
     for group in _sorted(found.keys() | wanted.keys()):
         pairs = zip_longest(found.get(group, []), wanted.get(group, []), fillvalue=_MISSING)
@@ -140,7 +175,7 @@ def order_kept_per_key(
     outputs: Iterable[Row],
     *,
     identity: Callable[[Row], Hashable] = lambda row: row["value"],
-    key: Callable[[Row], Hashable] = lambda row: row["key"],
+    key: Callable[[Row], Hashable] = key_of,
 ) -> int:
     """The outputs of each key stand in the order of its inputs, each at most once, all in one partition.
 
@@ -208,13 +243,6 @@ def partitioned_by_murmur2(rows: Iterable[Row], partitions: int) -> int:
             )
             checks += 1
     return checks
-
-
-def _sequences(rows: Iterable[Row], by: str, fields: Sequence[str]) -> dict[Any, list[tuple[Any, ...]]]:
-    sequences: dict[Any, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        sequences.setdefault(row[by], []).append(tuple(row[name] for name in fields))
-    return sequences
 
 
 def _sorted(keys: Iterable[Any]) -> list[Any]:

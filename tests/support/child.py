@@ -8,7 +8,6 @@ it is stored that startpoints are applied which a commit has spent, 2 right afte
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from headrace.exchange import fault_injection as steps
 from headrace.exchange.fault_injection import reached
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
-from support.forking import serve, trap_steps
+from support.forking import report_end, serve, trap_steps
 
 RUN_S_MAX = 100.0
 AT_WORK_RECORDS = 30
@@ -117,21 +116,19 @@ def prepare(run: Run) -> None:
 
 
 def finish(run: Run) -> int:
-    """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
-    try:
+    """Run the job to its end."""
+
+    def work() -> dict[str, Any]:
         started = wiring.start(build_of(run)(run), run.until, engine=InlineEngine(run_container))
         if run.until is None:
             while started.is_running and not _is_at_work(started.status()):
                 time.sleep(0.01)
             run.at_work.touch()
         started.wait(run.run_s)
-    except BaseException as error:
-        Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        return 1
-    status = started.status()
-    notes = [note for one in status["sub_topologies"].values() for note in one["notes"]]
-    Path(run.report).write_text(json.dumps({"error": None, "status": status, "notes": notes}))
-    return 0
+        status = started.status()
+        return {"status": status, "notes": [note for one in status["sub_topologies"].values() for note in one["notes"]]}
+
+    return report_end(run, work)
 
 
 def _is_at_work(status: Mapping[str, Any]) -> bool:

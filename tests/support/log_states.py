@@ -9,8 +9,10 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 
 
@@ -44,3 +46,18 @@ def checkpoints_of(log_dir: Path, application: str) -> dict[str, dict]:
         return {task: json.loads(text) for task, text in rows}
     finally:
         database.close()
+
+
+def stored_count(value: bytes) -> int:
+    """What a store of counts holds."""
+    return int.from_bytes(value, "little", signed=True)
+
+
+def stored_fields(value: bytes) -> tuple[Any, ...]:
+    """What a store of an aggregate holds, field by field."""
+    return tuple(msgspec.msgpack.decode(value))
+
+
+def stored_time_us(sub_key: bytes) -> int:
+    """The start of a window, as a store has it behind the key."""
+    return int.from_bytes(sub_key, "big") - 2**63

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from support import tiers
 from support.both_ends import FromBothEnds
-from support.tiers import Need, heaviest_files_first, mark_units, need_of
+from support.tiers import Need, heaviest_files_first, keep_files_in_memory, mark_units, need_of
 
 
 class Item:
@@ -80,3 +83,21 @@ def test_the_second_process_takes_from_the_end_and_all_others_from_the_front() -
     for node in (first, second, third, second, first):
         scheduler._assign_work_unit(node)
     assert (first.given, second.given, third.given) == ([0, 2], [4, 3], [1])
+
+
+def test_folders_of_units_are_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = "TMPDIR"
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
+    monkeypatch.setenv(root, "")  # for it to be put back
+    monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1)
+    for tier, memory, expected in (("unit", tmp_path / "none", None), ("", tmp_path, None), ("unit", tmp_path, str(tmp_path))):
+        monkeypatch.delenv(root, raising=False)
+        keep_files_in_memory(tier, memory)
+        assert os.environ.get(root) == expected
+    assert tempfile.gettempdir() == str(tmp_path)
+    keep_files_in_memory("unit", tmp_path.parent)
+    assert os.environ[root] == str(tmp_path), "somebody has said where"
+    monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1 << 60)
+    monkeypatch.delenv(root)
+    keep_files_in_memory("unit", tmp_path)
+    assert root not in os.environ

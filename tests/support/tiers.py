@@ -6,13 +6,19 @@ fixtures say; a test that has it and starts a broker or Spark all the same fails
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-BROKER_FIXTURES = ("kafka_server", "broker", "own_broker")
+BROKER_FIXTURES = ("kafka_server", "broker", "own_broker", "on_kafka")
+MEMORY = Path("/dev/shm")  # an fsync costs nothing there, and milliseconds on a disk
+MEMORY_BYTES_MIN = 4 << 30
 
 
 class Need(IntEnum):
@@ -69,3 +75,13 @@ def forbid_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Cluster, "start", refuse)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
+
+
+def keep_files_in_memory(tier: str, memory: Path = MEMORY) -> None:
+    """Have the tests of the tier `unit` make their folders in memory, if there is room and nobody has said where (`TMPDIR`).
+
+    A process that is killed loses nothing there either: it is the machine that must not go down.
+    """
+    if tier == "unit" and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_BYTES_MIN:
+        os.environ.setdefault("TMPDIR", str(memory))
+        tempfile.tempdir = None  # it is looked up again

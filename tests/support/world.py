@@ -10,11 +10,11 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import headrace as hr
 from headrace import wiring
@@ -27,6 +27,7 @@ from support.children import Children, sprung, told, wait_until_stopped
 
 Step = tuple[str, int]  # a protocol and a number
 WAIT_S = 60.0
+TEXT, NUMBER = hr.String(), hr.Long()
 START_STEPS = tuple(("start", step) for step in range(1, 13))
 # Steps 6 to 8 read and plan, and store nothing: what a kill there leaves is what a kill at 5 leaves.
 STORING_START_STEPS = tuple(step for step in START_STEPS if step[1] not in (6, 7, 8))
@@ -48,22 +49,40 @@ class Place:
     def kind(self) -> str:
         return "kafka" if self.servers else "log"
 
+    def url(self, folder: Path) -> str:
+        """Of a log, the one in this folder."""
+        return f"kafka://{self.servers}" if self.servers else f"log:{folder / 'log'}"
+
 
 class World:
     """One application: the input `NAME-in`, the outputs `NAME-...`, folders of its own. Suites derive theirs from it.
 
-    `children` forks its runs and `build` (see `Run`) makes the application there; neither is needed for jobs in this process.
+    `STREAMS`: what there is from the beginning, with the number of its partitions. `KEYS`: settings of its jobs. `NAME`: its
+    name on a log of its own, where streams go without it. `children` forks its runs and `build` (see `Run`) makes the
+    application there; neither is needed for jobs in this process.
     """
 
-    def __init__(self, folder: Path, children: Children | None, place: Place, build: str = "") -> None:
+    NAME: ClassVar[str] = ""
+    STREAMS: ClassVar[Mapping[str, int]] = {}
+    KEYS: ClassVar[Mapping[str, Any]] = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
+
+    def __init__(self, folder: Path, place: Place, children: Children | None = None, build: str = "") -> None:
         self._children, self.place, self.build = children, place, build
-        self.name = f"job-{uuid.uuid4().hex[:8]}"
+        self.name = self.NAME or f"job-{uuid.uuid4().hex[:8]}"
         self.folder = folder / self.name
         self.folder.mkdir()
         self.log = self.folder / "log"
-        self.url = f"kafka://{place.servers}" if place.servers else f"log:{self.log}"
+        self.url = place.url(self.folder)
         self.settings = dict(place.settings or {})
         self.system = hr.open_system(self.url)
+        for part, partitions in self.STREAMS.items():
+            self.system.create_stream(self.stream(part), partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.system.close()
@@ -75,15 +94,14 @@ class World:
 
     # --- jobs in the test's own process -----------------------------------------------------------------------------
 
-    def app(self, **keys: Any) -> hr.App:
-        """Its application, without operators yet."""
+    def app(self, name: str = "", spark: Any = None, **keys: Any) -> hr.App:
+        """Its application, or another one beside it, without operators yet."""
         places = {"local_store_dir": str(self.folder / "stores"), "state_uri": str(self.folder / "state")}
-        often = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
-        return hr.App(self.name, self.url, **(places | often | keys))
+        return hr.App(name or self.name, self.url, spark, **{**places, **self.KEYS, **keys})
 
-    def run(self, app: hr.App) -> None:
-        """Until all that there is has gone through."""
-        started(app, until="caught-up").wait(WAIT_S)
+    def run(self, app: hr.App, **options: Any) -> Any:
+        """Until all that there is has gone through; the job."""
+        return caught_up(app, **options)
 
     @contextmanager
     def running(self, app: hr.App) -> Iterator[Any]:
@@ -170,6 +188,9 @@ class World:
 
     # --- what is written --------------------------------------------------------------------------------------------
 
+    def produce_to(self, part: str, records: Iterable[Any], key: Any = TEXT, value: Any = NUMBER) -> None:
+        self.system.produce(self.stream(part), records, key=key, value=value)
+
     @contextmanager
     def producing(self, write: Callable[[Any], object], every_s: float) -> Iterator[None]:
         """While the context lasts, `write` is called again and again, with a system of its thread's own."""
@@ -179,7 +200,11 @@ class World:
     # --- what is committed ------------------------------------------------------------------------------------------
 
     def stream(self, part: str) -> str:
-        return f"{self.name}-{part}"
+        return part if self.NAME else f"{self.name}-{part}"
+
+    def read(self, part: str, value: Any = NUMBER, key: Any = TEXT) -> list[hr.Record]:
+        """All committed records of `NAME-PART`, as Headrace reads them."""
+        return list(self.system.consume(self.stream(part), key=key, value=value))
 
     def rows(self, part: str) -> list[Row]:
         """All committed records of `NAME-PART`."""
@@ -230,16 +255,36 @@ def kept_up(url: str, write: Callable[[Any], object], every_s: float) -> Iterato
     assert not errors, f"the producer ended: {errors[0]!r}"
 
 
-def started(app: hr.App, until: str | None = None) -> Any:
+def started(app: hr.App, until: str | None = None, **options: Any) -> Any:
     """A job in this process, without Spark."""
-    return wiring.start(app, until, engine=InlineEngine(run_container))
+    return wiring.start(app, until, engine=InlineEngine(run_container), **options)
 
 
-def waited(what: Callable[[], bool], job: Any, wait_s: float = 30.0) -> None:
-    """Wait until something is so; raises what ended the job."""
+def caught_up(app: hr.App, wait_s: float = WAIT_S, **options: Any) -> Any:
+    """A job in this process, without Spark, that has run to the end of what there is."""
+    job = started(app, "caught-up", **options)
+    job.wait(wait_s)
+    return job
+
+
+def caught_up_on_spark(app: hr.App, wait_s: float = 100.0) -> Any:
+    """The same in the application's Spark session."""
+    job = app.start(until="caught-up")
+    job.wait(wait_s)
+    return job
+
+
+def source_of(job: Any) -> dict[str, Any]:
+    """The status of its first sub-topology."""
+    return dict(job.status()["sub_topologies"]["source"])
+
+
+def waited(what: Callable[[], Any], job: Any = None, wait_s: float = WAIT_S, otherwise: str = "") -> Any:
+    """Wait until something is so, and give it; raises what ended the job."""
     deadline_s = time.monotonic() + wait_s
-    while not what():
-        if not job.is_running:
+    while not (found := what()):
+        if job is not None and not job.is_running:
             job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {job.status()}"
+        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {otherwise or (job and job.status())}"
         time.sleep(0.02)
+    return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from support.checker import partition_of
 from topologies.facts import judge_without_cuts
 from topologies.graph import Written
 from topologies.model import Task, decoded
@@ -98,7 +98,7 @@ def _same_order(task: Any, written: Iterable[Written], found: Mapping[int, list[
     """The records of each key that a task wrote are in their partition, in the order in which it wrote them."""
     by_key: dict[Any, list[Found]] = defaultdict(list)
     for one in written:
-        partition = one.partition if one.partition is not None else partition_of(one.key, count)
+        partition = one.partition if one.partition is not None else place_of(one.key, count)
         if partition is not None:  # else by its offset: it may be anywhere
             by_key[partition, one.key].append((one.key, text_of(one.value), one.time_us))
     for (partition, key), expected in by_key.items():
@@ -108,22 +108,7 @@ def _same_order(task: Any, written: Iterable[Written], found: Mapping[int, list[
         assert missing is None, f"{task}, partition {partition}: {missing} is out of order: expected {expected}, found {there}"
 
 
-def partition_of(key: Any, count: int) -> int | None:
+def place_of(key: Any, count: int) -> int | None:
     """Where any producer puts a key; a windowed one goes by the key within, one without a key by its offset."""
     inner = key[0] if isinstance(key, tuple) else key
-    return None if inner is None else (murmur2(inner.encode()) & 0x7FFFFFFF) % count
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's hash of keys, as its documentation has it."""
-    factor, low = 0x5BD1E995, 0xFFFFFFFF
-    state = 0x9747B28C ^ len(data)
-    whole = len(data) // 4 * 4
-    for (word,) in struct.iter_unpack("<I", data[:whole]):
-        word = word * factor & low
-        word = (word ^ word >> 24) * factor & low
-        state = state * factor & low ^ word
-    if data[whole:]:
-        state = (state ^ int.from_bytes(data[whole:], "little")) * factor & low
-    state = (state ^ state >> 13) * factor & low
-    return state ^ state >> 15
+    return None if inner is None else partition_of(inner.encode(), count)

@@ -4,8 +4,7 @@ checker that knows nothing of how they are taken reads them."""
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.driver import job as jobs
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.errors import UnavailableError
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started, waited
 from versions.checked_cuts import FIRST, SECOND, Checker, application, cuts_on_record, named_versions, value_of
 from versions.going_back import files_named, files_on_disk
 
@@ -144,19 +141,11 @@ def test_in_the_midst_of_a_round_the_driver_for_tests_takes_none(tmp_path: Path,
 def running(log: Any, folder: Path, **settings: Any) -> Iterator[Any]:
     places = {"local_store_dir": str(folder / "stores"), "state_uri": str(folder / "state"), "trigger_interval_ms": 10}
     app = application(NAME, "in", system=f"log:{folder / 'log'}", **places, **settings)
-    job = wiring.start(app, engine=InlineEngine(run_container))
+    job = started(app)
     try:
         yield job
     finally:
         job.stop()
-
-
-def until(what: Callable[[], bool], job: Any) -> None:
-    deadline_s = time.monotonic() + 60
-    while not what():
-        assert job.is_running, job.wait(0)
-        assert time.monotonic() < deadline_s, job.status()
-        time.sleep(0.02)
 
 
 def test_while_a_job_has_one_round_after_the_other_and_when_it_is_idle(
@@ -175,7 +164,7 @@ def test_while_a_job_has_one_round_after_the_other_and_when_it_is_idle(
                     cuts = cuts_on_record(log, NAME, name)
                     return bool(cuts) and sum(cuts[-1].positions.values()) == 300
 
-                until(is_cut_at_the_end, job)
+                waited(is_cut_at_the_end, job)
         checker, cuts = Checker(log), cuts_on_record(log, NAME)
         busy = [cut for cut in cuts if cut.sub_topology is None and 0 < sum(cut.positions.values()) < 300]
         assert len(busy) >= 20, "one per round"
@@ -188,10 +177,10 @@ def test_a_job_that_has_become_idle_is_cut_when_it_is_time(tmp_path: Path, monke
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 2)
         with running(log, tmp_path, keep_state_versions_s=0, state_version_interval_s=2) as job:
-            until(lambda: len(cuts_on_record(log, NAME)) == 2, job)
+            waited(lambda: len(cuts_on_record(log, NAME)) == 2, job)
             begun_us = cuts_on_record(log, NAME)[0].kept_us
             log.produce("in", [(b"k%d" % number, value_of(number).encode()) for number in range(30)])
-            until(lambda: len(cuts_on_record(log, NAME)) == 4, job)
+            waited(lambda: len(cuts_on_record(log, NAME)) == 4, job)
         cuts = cuts_on_record(log, NAME)
         for cut in cuts:
             Checker(log).judge(cut)
@@ -231,7 +220,7 @@ def test_while_a_round_of_a_job_is_committed_the_thread_that_keeps_takes_none(
             monkeypatch.setattr(LogSystem, "high_watermarks", not_in_the_rounds_thread)
             monkeypatch.setattr(LogJobStore, "commit_round", then_keep)
             log.produce("in", [(b"k%d" % number, value_of(number).encode()) for number in range(50)])
-            until(lambda: job.status()["sub_topologies"]["second"]["records"] == 50, job)
+            waited(lambda: job.status()["sub_topologies"]["second"]["records"] == 50, job)
             tidy()
         cuts = cuts_on_record(log, NAME)
         assert [sum(cut.positions.values()) for cut in cuts if cut.sub_topology is None][-1] == 50
@@ -248,12 +237,12 @@ def test_what_rounds_have_taken_is_on_record_before_another_plan_is_made(
         log.create_stream("in", 2)
         every = {"keep_state_versions": 1000, "keep_state_versions_s": 0, "state_version_interval_s": 0}
         with running(log, tmp_path, partition_check_interval_s=0.05, **every) as job:
-            until(lambda: len(cuts_on_record(log, NAME)) == 2, job)  # those that the job began with: the only ones for long
+            waited(lambda: len(cuts_on_record(log, NAME)) == 2, job)  # those that the job began with: the only ones for long
             log.produce("in", [(b"k%d" % number, value_of(number).encode()) for number in range(50)])
-            until(lambda: job.status()["sub_topologies"]["second"]["records"] == 50, job)
+            waited(lambda: job.status()["sub_topologies"]["second"]["records"] == 50, job)
             epoch = job.status()["epoch"]
             log.expand_stream("in", 3)
-            until(lambda: job.status()["epoch"] > epoch, job)
+            waited(lambda: job.status()["epoch"] > epoch, job)
             cuts = cuts_on_record(log, NAME)
         assert sum([cut for cut in cuts if cut.sub_topology is None][-1].positions.values()) == 50
         for cut in cuts:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.core.rewind.state_history import StateVersion, before_rewind, on_the_line, usable, version_for
 from headrace.driver import job as jobs
@@ -22,9 +21,8 @@ from headrace.model.streams import SSP
 from headrace.state.files import StateFiles
 from headrace.testing import Driver
 from headrace.testing.driver import START
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.state import task_state
+from support.world import source_of, started, waited
 from versions.going_back import files_named, files_on_disk, go_back, recorded, values_of
 
 KEYS = "abcab"
@@ -193,12 +191,9 @@ def test_a_running_job_keeps_by_itself_what_it_began_with(tmp_path: Path) -> Non
         settings = [f"{name}={value}" for name, value in {"system": url, **places, "state_version_interval_s": 0}.items()]
         for number in range(3):
             log.produce("in", [(b"k", b"v")])
-            job = wiring.start(app, engine=InlineEngine(run_container), overrides=settings)
-            deadline_s = time.monotonic() + 30
-            while len(recorded(log, "kept")) <= number and time.monotonic() < deadline_s:
-                time.sleep(0.02)
-            while job.status()["sub_topologies"]["source"]["records"] < 1 and time.monotonic() < deadline_s:
-                time.sleep(0.02)
+            job = started(app, overrides=settings)
+            waited(lambda number=number: len(recorded(log, "kept")) > number, job)
+            waited(lambda job=job: source_of(job)["records"] >= 1, job)
             job.stop()
         kept = recorded(log, "kept")
         assert [sum(one.checkpoint.positions.values()) for one in kept] == [0, 1, 2]
@@ -370,9 +365,7 @@ def test_no_plan_is_made_while_versions_may_be_dropped(tmp_path: Path, monkeypat
     places = [f"system={url}", f"local_store_dir={tmp_path / 'stores'}", f"state_uri={tmp_path / 'state'}"]
     with hr.open_system(url) as log:
         log.create_stream("in", 1)
-        job = wiring.start(
-            application(), engine=InlineEngine(run_container), overrides=[*places, "partition_check_interval_s=0.05"]
-        )
+        job = started(application(), overrides=[*places, "partition_check_interval_s=0.05"])
         try:
             assert writing.wait(30)
             epoch = job.status()["epoch"]
@@ -380,9 +373,7 @@ def test_no_plan_is_made_while_versions_may_be_dropped(tmp_path: Path, monkeypat
             time.sleep(1)
             assert log.job_store("kept").job_model().partition_counts == {"in": 1}
             may_go_on.set()
-            deadline_s = time.monotonic() + 30
-            while job.status()["epoch"] == epoch and time.monotonic() < deadline_s:
-                time.sleep(0.02)
+            waited(lambda: job.status()["epoch"] != epoch, job)
             assert log.job_store("kept").job_model().partition_counts == {"in": 2}
         finally:
             may_go_on.set()

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.planned_startpoints import Consumer, Owners, Stored, entry
 from headrace.core.job_plan import apply_startpoints
 from headrace.core.rewind.startpoints import TaskPartition
 from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from runtime.planned_startpoints import Consumer, Owners, Stored, entry
 
 SSPS = [SSP("k", "x", 0), SSP("k", "x", 1), SSP("k", "y", 0)]
 X0, X1, Y0 = SSPS

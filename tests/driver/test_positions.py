@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.rounds.offset_ranges import check_positions, lags_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 BEHIND_THE_END = r"stream 'in' partition 0: the position is 3, but the end offset is 2"
@@ -85,7 +83,7 @@ def test_a_limit_does_not_hide_it(tmp_path: Path) -> None:
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 1)
         log.produce("in", [(b"k", b"v")] * 3)
-        job = wiring.start(application(tmp_path), engine=InlineEngine(run_container))
+        job = started(application(tmp_path))
         with pytest.raises(TimeoutError):
             job.wait(1.0)
         assert log.end_offsets("out") == {0: 3}
@@ -94,7 +92,7 @@ def test_a_limit_does_not_hide_it(tmp_path: Path) -> None:
         with pytest.raises(OffsetOutOfRangeError, match=BEHIND_THE_END):
             job.wait(30)
     with pytest.raises(OffsetOutOfRangeError, match=BEHIND_THE_END):
-        wiring.start(application(tmp_path), "caught-up", engine=InlineEngine(run_container))
+        started(application(tmp_path), "caught-up")
 
 
 def test_a_stream_that_grows_again_behind_a_position_is_still_another_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.planned_startpoints import Consumer, entry
 from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
@@ -19,7 +20,6 @@ from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, Stat
 from headrace.model.startpoint import StartpointEntry, StartpointRequest, StartpointStatus, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from runtime.planned_startpoints import Consumer, entry
 
 TASK = TaskName.parse("Partition_0")
 X, Y = SSP("k", "x", 0), SSP("k", "y", 0)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.test_rewinds import LINE, SHAPES, Step, World, run_some
+from core.planned_startpoints import entry
+from core.test_rewinds import LINE, SHAPES, RewindModel, Step, run_some
 from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import apply_startpoints
@@ -27,11 +28,10 @@ from headrace.model.startpoint import (
     StatePolicy,
 )
 from headrace.model.streams import SSP
-from runtime.planned_startpoints import entry
 
 
 class _Consumer:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RewindModel) -> None:
         self._world = world
 
     def register(self, ssp: SSP, startpoint: Startpoint) -> int:
@@ -41,7 +41,7 @@ class _Consumer:
         return {place.partition: len(known) for place, known in self._world.streams.items() if place.stream == stream}
 
 
-class Planned(World):
+class Planned(RewindModel):
     """A world whose tasks go back for startpoints, as a driver has them do."""
 
     def __init__(self, flows: tuple[SubTopologyEdges, ...]) -> None:

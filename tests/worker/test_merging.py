@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace import wiring
 from headrace.serdes.scalars import Bytes
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.merging import Merged
 from headrace.worker.rows import Field, Rows
+from support.world import caught_up
 
 # (endpoint, is it of a table, ssp, times): two endpoints may read one SSP
 BATCHES = st.lists(
@@ -85,8 +83,7 @@ def test_a_round_that_is_cut_short_finds_what_was_written_before(tmp_path: Path)
         keys = [f"k{number}" for number in range(50)]
         log.produce("users", [(key, f"user {key}") for key in keys], key=hr.String(), value=hr.String())
         log.produce("orders", [(key, n) for n in range(100) for key in keys], key=hr.String(), value=hr.Long())
-        job = wiring.start(app, "caught-up", engine=InlineEngine(run_container))
-        job.wait(60)
+        job = caught_up(app)
         assert job.status()["sub_topologies"]["source"]["round"] > 1, "it was cut short"
         named = [(record.key, record.value) for record in log.consume("named", key=hr.String(), value=hr.String())]
     assert sorted(named) == sorted((key, f"{n} user {key}") for n in range(100) for key in keys)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from core.planned_startpoints import Stored, entry
 from headrace.core.job_plan import apply_startpoints
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from runtime.planned_startpoints import Stored, entry
 
 A, B, C = (TaskName.parse(f"Partition_{number}") for number in range(3))
 X, Y = SSP("k", "x", 0), SSP("k", "y", 0)

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.rounds.purging import lowest_positions, purge_offsets
 from headrace.driver import job as jobs
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 
 PAYLOAD = "x" * 1_000
 STREAM = "tidy-by-first-repartition"
@@ -150,7 +148,7 @@ def test_a_running_job_tidies_by_itself(tmp_path: Path, monkeypatch: pytest.Monk
     )
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 1)
-        job = wiring.start(app, engine=InlineEngine(run_container))
+        job = started(app)
         try:
             for number in range(100):
                 log.produce("in", [(b"k", b"a%d" % number)])

@@ -49,7 +49,7 @@ class Table:
         return offset_of(startpoint, ssp, low, high, lambda time_us: self.for_time(ssp.stream, time_us)[ssp.partition])
 
 
-class World:
+class PlannedModel:
     """One application on a system that is a table; `plan` makes its next plan, `commit` makes that the stored one."""
 
     def __init__(self, build: Build, streams: Mapping[str, int], **terms: Any) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.core.rounds.lost_offsets import described, lost_offsets
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import Place, World, source_of, started
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 
@@ -42,56 +38,47 @@ def test_partitions_without_a_known_beginning_are_whole() -> None:
     assert lost_offsets({A: 3}, {}, {A: 9}, "fail") == ()
 
 
-class World:
-    """One stream of one partition, in a log or on the broker, and an application that copies it."""
+class Copying(World):
+    """One stream of one partition, and an application that copies it."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.folder, self.name = url, folder, f"lost-{uuid.uuid4().hex[:8]}"
-        self.stream, self.out = f"{self.name}-in", f"{self.name}-out"
-        self.system = hr.open_system(url)
-        self.system.create_stream(self.stream, 1)
+    STREAMS: ClassVar = {"in": 1}
+    KEYS: ClassVar = {"trigger_interval_ms": 20}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.input = self.stream("in")
 
     def send(self, *values: str) -> None:
         """One transaction, and on Kafka one offset more, for its marker."""
-        self.system.produce(self.stream, [(value.encode(), value.encode()) for value in values])
+        self.system.produce(self.input, [(value.encode(), value.encode()) for value in values])
 
     def end(self) -> int:
-        return int(self.system.end_offsets(self.stream)[0])
+        return int(self.system.end_offsets(self.input)[0])
 
-    def start(self, until: str | None = "caught-up", **keys: Any) -> Any:
-        app = hr.App(self.name, self.url, local_store_dir=str(self.folder / "stores"), trigger_interval_ms=20, **keys)
-        app.stream(self.stream).map_values(lambda r: r.value, value=hr.Bytes()).to(self.out)
-        return wiring.start(app, until, engine=InlineEngine(run_container))
+    def app(self, **keys: Any) -> hr.App:
+        app = super().app(**keys)
+        app.stream(self.input).map_values(lambda r: r.value, value=hr.Bytes()).to(self.stream("out"))
+        return app
 
     def run(self, **keys: Any) -> dict[str, Any]:
-        job = self.start(**keys)
-        job.wait(60)
-        found: dict[str, Any] = job.status()["sub_topologies"]["source"]
-        return found
+        return source_of(super().run(self.app(**keys)))
 
     def read(self) -> list[bytes]:
-        return [record.value for record in self.system.consume(self.out)]
+        return [record.value for record in super().read("out", hr.Bytes(), hr.Bytes())]
 
 
-@pytest.fixture(params=["kafka", "log"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    url = f"log:{tmp_path / 'data'}"
-    if request.param == "kafka":
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    made = World(url, tmp_path)
-    yield made
-    made.system.close()
+WORLD = Copying
 
 
-def test_by_default_it_is_refused_at_the_start_with_the_range_and_the_ways_out(world: World) -> None:
+def test_by_default_it_is_refused_at_the_start_with_the_range_and_the_ways_out(world: Copying) -> None:
     world.send("a")
     world.run()
     position = world.end()
     world.send("b", "c", "d")
-    world.system.purge(world.stream, {0: position + 2})
+    world.system.purge(world.input, {0: position + 2})
     with pytest.raises(OffsetOutOfRangeError) as refused:
         world.run()
-    assert f"{world.stream!r} partition 0" in str(refused.value)
+    assert f"{world.input!r} partition 0" in str(refused.value)
     assert f"2 offsets were deleted before they were processed ({position} to {position + 1})" in str(refused.value)
     assert "on_lost_offsets=earliest" in str(refused.value)
     assert world.read() == [b"a"]
@@ -100,28 +87,28 @@ def test_by_default_it_is_refused_at_the_start_with_the_range_and_the_ways_out(w
 
 
 @pytest.mark.parametrize(("policy", "read"), [("earliest", [b"a", b"d", b"e"]), ("latest", [b"a", b"e"])])
-def test_it_goes_on_behind_what_is_gone_counts_it_and_says_so(world: World, policy: str, read: list[bytes]) -> None:
+def test_it_goes_on_behind_what_is_gone_counts_it_and_says_so(world: Copying, policy: str, read: list[bytes]) -> None:
     world.send("a")
     world.run()
     position = world.end()
     world.send("b", "c", "d")
-    world.system.purge(world.stream, {0: position + 2})
+    world.system.purge(world.input, {0: position + 2})
     status = world.run(on_lost_offsets=policy)
     passed_over = (position + 2 if policy == "earliest" else world.end()) - position
     assert status["counters"]["lost_offsets"] == passed_over
-    assert status["notes"] == [described(OffsetRange(SSP("x", world.stream, 0), position, position + passed_over), policy)]
+    assert status["notes"] == [described(OffsetRange(SSP("x", world.input, 0), position, position + passed_over), policy)]
     world.send("e")
     status = world.run(on_lost_offsets=policy)
     assert "lost_offsets" not in status["counters"]
     assert world.read() == read
 
 
-def test_a_stream_that_is_empty_now_is_passed_over_too(world: World) -> None:
+def test_a_stream_that_is_empty_now_is_passed_over_too(world: Copying) -> None:
     world.send("a")
     world.run()
     position = world.end()
     world.send("b", "c")
-    world.system.purge(world.stream, {0: world.end()})
+    world.system.purge(world.input, {0: world.end()})
     status = world.run(on_lost_offsets="earliest")
     assert status["counters"]["lost_offsets"] == world.end() - position
     assert status["lag"] == 0
@@ -130,11 +117,11 @@ def test_a_stream_that_is_empty_now_is_passed_over_too(world: World) -> None:
 
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
 def test_what_goes_while_the_job_runs_is_met_by_the_round_or_the_next_look(
-    world: World, policy: str, monkeypatch: pytest.MonkeyPatch
+    world: Copying, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the plan and the reading: the plan has asked for the beginnings, and they have moved since."""
     world.send("a")
-    job = world.start(None, on_lost_offsets=policy)
+    job = started(world.app(on_lost_offsets=policy))
     while not world.read():
         assert job.is_running
     position, planned = world.end(), round_planner.RoundPlanner._planned
@@ -142,7 +129,7 @@ def test_what_goes_while_the_job_runs_is_met_by_the_round_or_the_next_look(
     def purged_before(self: Any, *arguments: Any) -> Any:
         monkeypatch.setattr(round_planner.RoundPlanner, "_planned", planned)
         world.send("b", "c", "d")
-        world.system.purge(world.stream, {0: position + 2})
+        world.system.purge(world.input, {0: position + 2})
         return planned(self, *arguments)
 
     monkeypatch.setattr(round_planner.RoundPlanner, "_planned", purged_before)

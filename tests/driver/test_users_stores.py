@@ -7,18 +7,16 @@ import logging
 import runpy
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.wiring.request_store import is_users_own, users_store
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import World, started, waited
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_requests.py"
 EARLIEST = hr.Startpoint(hr.PositionType.EARLIEST)
@@ -32,46 +30,34 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return runpy.run_path(str(EXAMPLE))["SharedRequests"]
 
 
-def wait_for(is_true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
-class World:
-    def __init__(self, root: Path) -> None:
-        self.root, self.url = root, f"log:{root / 'log'}"
-        with hr.open_system(self.url) as system:
-            system.create_stream("in", 1)
-            system.create_stream("out", 1)
-            system.produce("in", [(b"k", b"v")] * 5)
+class Copying(World):
+    NAME = "app"
+    STREAMS: ClassVar = {"in": 1, "out": 1}
+    KEYS: ClassVar = {}
 
     def app(self, store: Any) -> hr.App:
-        folders = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
-        app = hr.App("app", self.url, startpoint_metadata_store=store, **folders)
+        app = super().app(startpoint_metadata_store=store)
         app.stream("in").to("out")
         return app
 
-    def start(self, store: Any, until: str | None = None) -> Any:
-        return wiring.start(self.app(store), until, engine=InlineEngine(run_container), log=lambda line: None)
-
     def run(self, store: Any) -> int:
         """Run until caught up; how many records there are behind it."""
-        self.start(store, "caught-up").wait(30)
+        super().run(self.app(store))
         return self.written()
 
     def written(self) -> int:
-        with hr.open_system(self.url) as system:
-            return int(system.end_offsets("out")[0])
+        return int(self.system.end_offsets("out")[0])
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+WORLD, place = Copying, only_on("log")
 
 
-def test_a_job_that_stands_and_one_that_runs_apply_what_is_asked_for_there(world: World, shared: Any) -> None:
+@pytest.fixture(autouse=True)
+def filled(world: Copying) -> None:
+    world.system.produce("in", [(b"k", b"v")] * 5)
+
+
+def test_a_job_that_stands_and_one_that_runs_apply_what_is_asked_for_there(world: Copying, shared: Any) -> None:
     assert world.run(shared) == 5
     with hr.startpoints(world.app(shared)) as points:
         points.set("in", "earliest")
@@ -79,19 +65,15 @@ def test_a_job_that_stands_and_one_that_runs_apply_what_is_asked_for_there(world
     assert len(shared("app").requests("startpoints")) == 2
     assert world.run(shared) == 10
     assert shared("app").requests("startpoints") == {}
-    job = world.start(shared)
-    try:
-        with hr.startpoints(world.app(shared)) as points:
-            (id_,) = points.set("in", "earliest")
-            wait_for(lambda: world.written() == 15 and shared("app").requests("startpoints") == {})
-            wait_for(lambda: {one.entry.id: one.status for one in points.list()}[id_] == "applied")
-    finally:
-        job.stop()
+    with world.running(world.app(shared)), hr.startpoints(world.app(shared)) as points:
+        (id_,) = points.set("in", "earliest")
+        waited(lambda: world.written() == 15 and shared("app").requests("startpoints") == {})
+        waited(lambda: {one.entry.id: one.status for one in points.list()}[id_] == "applied")
 
 
 @pytest.mark.parametrize("way", ["class", "object", "function", "place"])
 def test_a_class_an_object_a_function_and_a_place_are_all_taken(
-    way: str, world: World, shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: str, world: Copying, shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "place":
         (tmp_path / "stores_of_mine.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
@@ -110,12 +92,13 @@ def test_a_class_an_object_a_function_and_a_place_are_all_taken(
     sys.modules.pop("stores_of_mine", None)
 
 
-def test_a_command_in_the_folder_of_headrace_toml_finds_it(world: World, shared: Any) -> None:
-    (world.root / "stores_of_mine.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
-    (world.root / "headrace.toml").write_text('startpoint_metadata_store = "stores_of_mine:SharedRequests"\n', encoding="utf-8")
+def test_a_command_in_the_folder_of_headrace_toml_finds_it(world: Copying, shared: Any) -> None:
+    (world.folder / "stores_of_mine.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    settings = 'startpoint_metadata_store = "stores_of_mine:SharedRequests"\n'
+    (world.folder / "headrace.toml").write_text(settings, encoding="utf-8")
     assert world.run(shared) == 5
     command = [sys.executable, "-m", "headrace", "startpoint", "set", "in", "--application", "app", "--system", world.url]
-    done = subprocess.run([*command, "--earliest", "--yes"], cwd=world.root, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--earliest", "--yes"], cwd=world.folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(shared("app").requests("startpoints")) == 1
     assert world.run(shared) == 10
@@ -151,12 +134,11 @@ def raising(application: str) -> Any:
         ("collections:abc", "is no metadata store: it has no get"),
     ],
 )
-def test_what_is_no_store_is_refused_before_anything_is_held(value: Any, said: str, world: World) -> None:
+def test_what_is_no_store_is_refused_before_anything_is_held(value: Any, said: str, world: Copying) -> None:
     with pytest.raises(hr.ConfigError, match=rf"startpoint_metadata_store(.|\n)*{said}") as caught:
-        world.start(value)
+        started(world.app(value))
     assert caught.value.hint is not None
-    with hr.open_system(world.url) as system:
-        assert system.job_store("app").holder() is None
+    assert world.system.job_store("app").holder() is None
 
 
 @pytest.mark.parametrize("value", [3, "", ["log:x"]])
@@ -203,7 +185,7 @@ def test_what_it_raises_and_wrong_answers_name_it(method: str, shared: Any, monk
 
 
 def test_a_store_that_cannot_be_read_stops_a_start_and_is_waited_for_by_a_job_that_runs(
-    world: World, shared: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: Copying, shared: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading, broken = shared.requests, [True]
 
@@ -216,21 +198,18 @@ def test_a_store_that_cannot_be_read_stops_a_start_and_is_waited_for_by_a_job_th
     monkeypatch.setattr(shared, "requests", requests)
     caplog.set_level(logging.INFO, "headrace.job")
     with pytest.raises(hr.StorageError, match=r"startpoint_metadata_store = 'SharedRequests': .*OSError: gone away"):
-        world.start(shared)
+        started(world.app(shared))
     broken[0] = False
-    job = world.start(shared)
-    try:
-        wait_for(lambda: world.written() == 5)
+    with world.running(world.app(shared)):
+        waited(lambda: world.written() == 5)
         broken[0] = True
-        wait_for(lambda: "the job keeps running without it" in caplog.text)
+        waited(lambda: "the job keeps running without it" in caplog.text)
         shared("app").request("startpoints", b"of no version")
         broken[0] = False
-        wait_for(lambda: "answers again" in caplog.text)
-    finally:
-        job.stop()
+        waited(lambda: "answers again" in caplog.text)
 
 
-def test_it_is_closed_with_the_job(world: World, shared: Any) -> None:
+def test_it_is_closed_with_the_job(world: Copying, shared: Any) -> None:
     closed: list[str] = []
 
     class Closing(shared):  # type: ignore[misc]  # a class that is only known when the test runs
@@ -244,6 +223,6 @@ def test_it_is_closed_with_the_job(world: World, shared: Any) -> None:
     assert closed == ["app", "app"]
 
 
-def test_the_job_s_own_metadata_stays_in_its_system(world: World, shared: Any) -> None:
+def test_the_job_s_own_metadata_stays_in_its_system(world: Copying, shared: Any) -> None:
     with pytest.raises(hr.NotSupportedError, match=r"metadata_store = .*\n.*startpoint_metadata_store"):
         hr.App("app", world.url, metadata_store=shared)

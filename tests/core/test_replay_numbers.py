@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from core.planned_startpoints import Stored, entry
 from headrace.core.job_plan import apply_startpoints
 from headrace.core.rewind.replays import Replay
 from headrace.model.startpoint import PositionType
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from runtime.planned_startpoints import Stored, entry
 
 X, Y = SSP("k", "x", 0), SSP("k", "x", 1)
 A, B = TaskName.parse("Partition_0"), TaskName.parse("Partition_1")

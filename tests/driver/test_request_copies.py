@@ -4,54 +4,51 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.client.startpoint_manager import StartpointManager
 from headrace.errors import NotSupportedError, SetupError, UnavailableError
 from headrace.model.startpoint import PositionType, Startpoint, StartpointStatus
 from headrace.model.streams import SSP
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import only_on
+from support.world import Place, World, started, waited
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
-WAIT_S = 20.0
 
 
-class World:
+class Elsewhere(World):
     """An application on one log, and another log that has its requests."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.url, self.url_elsewhere = root, f"log:{root / 'log'}", f"log:{root / 'elsewhere'}"
-        self.system, self.elsewhere = hr.open_system(self.url), hr.open_system(self.url_elsewhere)
-        self.system.create_stream("in", 1)
-        self.system.create_stream("out", 1)
+    NAME = "app"
+    STREAMS: ClassVar = {"in": 1, "out": 1}
+    KEYS: ClassVar = {}
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.url_elsewhere = f"log:{self.folder / 'elsewhere'}"
+        self.elsewhere = hr.open_system(self.url_elsewhere)
         self.manager = StartpointManager(self.system.metadata_store("app"), self.elsewhere.metadata_store("app"))
+        self.send(5)
 
     def close(self) -> None:
         self.elsewhere.close()
-        self.system.close()
+        super().close()
 
     def send(self, count: int) -> None:
         self.system.produce("in", [(b"k", b"v")] * count)
 
     def app(self, **keys: Any) -> hr.App:
-        folders = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
-        app = hr.App("app", self.url, **(folders | {"startpoint_metadata_store": self.url_elsewhere} | keys))
+        app = super().app(**({"startpoint_metadata_store": self.url_elsewhere} | keys))
         app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
         return app
 
-    def start(self, until: str | None = None, **keys: Any) -> Any:
-        return wiring.start(self.app(**keys), until, engine=InlineEngine(run_container))
-
-    def run(self) -> None:
-        self.start("caught-up").wait(WAIT_S)
+    def run(self, **keys: Any) -> None:
+        super().run(self.app(**keys))
 
     @property
     def written(self) -> int:
@@ -66,19 +63,7 @@ class World:
         return [known.status for known in self.manager.records().values()]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.send(5)
-    yield world
-    world.close()
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+WORLD, place = Elsewhere, only_on("log")
 
 
 class Broken:
@@ -97,7 +82,7 @@ class Broken:
 
 
 class TestStoppedJob:
-    def test_a_request_there_is_taken_up_recorded_here_and_removed(self, world: World) -> None:
+    def test_a_request_there_is_taken_up_recorded_here_and_removed(self, world: Elsewhere) -> None:
         world.run()
         world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
         assert world.status() == [None]
@@ -107,7 +92,7 @@ class TestStoppedJob:
         assert (world.written, world.status()) == (10, [StartpointStatus.APPLIED])
         assert world.elsewhere.metadata_store("app").all("startpoints") == {}
 
-    def test_from_python_and_by_commands_they_are_asked_for_there(self, world: World) -> None:
+    def test_from_python_and_by_commands_they_are_asked_for_there(self, world: Elsewhere) -> None:
         world.run()
         with hr.startpoints(world.app()) as points:
             (id_,) = points.set("in", "earliest")
@@ -118,18 +103,18 @@ class TestStoppedJob:
         world.run()
         assert (world.written, world.status()) == (5, [StartpointStatus.DELETED])
 
-    def test_one_that_somebody_left_with_the_job_itself_counts_as_well(self, world: World) -> None:
+    def test_one_that_somebody_left_with_the_job_itself_counts_as_well(self, world: Elsewhere) -> None:
         world.run()
         StartpointManager(world.system.metadata_store("app")).write_startpoint(SSP("log", "in", 0), EARLIEST)
         world.run()
         assert (world.written, world.system.metadata_store("app").requests("startpoints")) == (10, {})
 
     def test_one_that_could_not_be_removed_is_not_taken_up_again(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, world: Elsewhere, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         world.run()
         world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-        withdrawals = Broken(monkeypatch, world.root / "elsewhere", "withdraw")
+        withdrawals = Broken(monkeypatch, world.folder / "elsewhere", "withdraw")
         world.run()
         world.run()
         assert (world.written, len(world.requests)) == (10, 1)
@@ -138,97 +123,81 @@ class TestStoppedJob:
         world.run()
         assert (world.written, world.requests) == (10, {})
 
-    def test_a_store_that_cannot_be_reached_is_named_before_anything_is_held(self, world: World) -> None:
-        (world.root / "file").touch()
+    def test_a_store_that_cannot_be_reached_is_named_before_anything_is_held(self, world: Elsewhere) -> None:
+        (world.folder / "file").touch()
         with pytest.raises(SetupError, match=r"startpoint_metadata_store = 'log:.*file/log'"):
-            world.start(startpoint_metadata_store=f"log:{world.root / 'file' / 'log'}")
+            started(world.app(startpoint_metadata_store=f"log:{world.folder / 'file' / 'log'}"))
         assert world.system.job_store("app").holder() is None
 
-    def test_a_store_that_cannot_be_read_is_named(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        Broken(monkeypatch, world.root / "elsewhere", "requests")
+    def test_a_store_that_cannot_be_read_is_named(self, world: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+        Broken(monkeypatch, world.folder / "elsewhere", "requests")
         with pytest.raises(UnavailableError, match="elsewhere': the requests for startpoints cannot be read: it") as raised:
-            world.start()
+            started(world.app())
         assert raised.value.message.startswith("startpoint_metadata_store = ")
         assert raised.value.hint == "is it up?"
         assert world.system.job_store("app").holder() is None
 
-    def test_the_job_s_own_system_is_no_other_one(self, world: World) -> None:
+    def test_the_job_s_own_system_is_no_other_one(self, world: Elsewhere) -> None:
         world.run()
         StartpointManager(world.system.metadata_store("app")).write_startpoint(SSP("log", "in", 0), EARLIEST)
-        world.start("caught-up", startpoint_metadata_store=world.url).wait(WAIT_S)
+        world.run(startpoint_metadata_store=world.url)
         assert world.written == 10
 
-    def test_moving_all_of_the_metadata_is_refused(self, world: World) -> None:
+    def test_moving_all_of_the_metadata_is_refused(self, world: Elsewhere) -> None:
         with pytest.raises(NotSupportedError, match="metadata_store = 'log:elsewhere'"):
-            world.start(metadata_store="log:elsewhere")
+            started(world.app(metadata_store="log:elsewhere"))
 
 
 class TestRunningJob:
-    def test_a_request_there_takes_effect(self, world: World) -> None:
-        job = world.start()
-        try:
-            wait_for(lambda: world.written == 5)
+    def test_a_request_there_takes_effect(self, world: Elsewhere) -> None:
+        with world.running(world.app()):
+            waited(lambda: world.written == 5)
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-            wait_for(lambda: world.written == 10 and not world.requests)
-            wait_for(lambda: world.status() == [StartpointStatus.APPLIED])
-        finally:
-            job.stop()
-        job.wait()
+            waited(lambda: world.written == 10 and not world.requests)
+            waited(lambda: world.status() == [StartpointStatus.APPLIED])
         assert world.written == 10
 
     def test_what_cannot_be_removed_is_tried_again_and_asks_for_one_plan_only(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        job = world.start()
-        try:
-            wait_for(lambda: world.written == 5)
-            withdrawals = Broken(monkeypatch, world.root / "elsewhere", "withdraw")
+        with world.running(world.app()) as job:
+            waited(lambda: world.written == 5)
+            withdrawals = Broken(monkeypatch, world.folder / "elsewhere", "withdraw")
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-            wait_for(lambda: world.written == 10)
+            waited(lambda: world.written == 10)
             epoch = job.plan.epoch
             time.sleep(1.5)  # several looks
             assert (job.plan.epoch, len(world.requests)) == (epoch, 1)
             withdrawals.is_broken = False
-            wait_for(lambda: not world.requests)
-        finally:
-            job.stop()
-        job.wait()
+            waited(lambda: not world.requests)
         assert world.written == 10
 
     def test_the_job_goes_on_while_the_store_does_not_answer(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, world: Elsewhere, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "headrace.job")
-        job = world.start()
-        try:
-            wait_for(lambda: world.written == 5)
-            lost = Broken(monkeypatch, world.root / "elsewhere", "requests")
-            wait_for(lambda: "the job keeps running without it" in caplog.text)
+        with world.running(world.app()):
+            waited(lambda: world.written == 5)
+            lost = Broken(monkeypatch, world.folder / "elsewhere", "requests")
+            waited(lambda: "the job keeps running without it" in caplog.text)
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
             world.send(1)
-            wait_for(lambda: world.written == 6)
+            waited(lambda: world.written == 6)
             lost.is_broken = False
-            wait_for(lambda: world.written == 12)
-        finally:
-            job.stop()
-        job.wait()
+            waited(lambda: world.written == 12)
         assert caplog.text.count("the job keeps running without it") == 1
         assert "answers again" in caplog.text
 
 
-def test_a_job_on_the_log_takes_up_what_is_asked_for_on_a_broker(world: World, kafka_server: Any) -> None:
+def test_a_job_on_the_log_takes_up_what_is_asked_for_on_a_broker(world: Elsewhere, kafka_server: Any) -> None:
     url = f"kafka://{kafka_server.bootstrap}"
     with hr.open_system(url) as broker:
         there = broker.metadata_store("app")
         manager = StartpointManager(world.system.metadata_store("app"), there)
-        job = world.start(startpoint_metadata_store=url)
-        try:
-            wait_for(lambda: world.written == 5)
+        with world.running(world.app(startpoint_metadata_store=url)):
+            waited(lambda: world.written == 5)
             manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-            wait_for(lambda: world.written == 10 and not there.requests("startpoints"))
-        finally:
-            job.stop()
-        job.wait()
+            waited(lambda: world.written == 10 and not there.requests("startpoints"))
         manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-        world.start("caught-up", startpoint_metadata_store=url).wait(WAIT_S)
+        world.run(startpoint_metadata_store=url)
         assert (world.written, there.requests("startpoints")) == (15, {})
