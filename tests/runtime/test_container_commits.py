@@ -23,11 +23,12 @@ from headrace.adapters.log.system import LogSystem
 from headrace.codec.documents import decode
 from headrace.driver import generation
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
+from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
 from headrace.exchange.messages import TaskPlan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, ContainerWork, DriverLease, EngineFailure, RoundCommit
+from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 from headrace.state.files import task_folder_of
 from headrace.wiring.worker import entry as worker
 from headrace.wiring.worker import worker_state

@@ -22,9 +22,10 @@ from headrace.driver.prepared_job import JobPreparer
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
+from headrace.exchange.engine import Engine, RoundControl
 from headrace.exchange.fault_injection import reached
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
+from headrace.ports import DriverLease, JobStore, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles

@@ -12,12 +12,13 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.errors import HeadraceError
+from headrace.exchange.engine import Engine
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import Engine, JobStore, System
+from headrace.ports import JobStore, System
 
 
 @dataclass(frozen=True, slots=True)

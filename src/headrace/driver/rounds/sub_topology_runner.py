@@ -26,6 +26,7 @@ from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.record_checks import EventTimeChecks
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
+from headrace.exchange.engine import ContainerWork
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
@@ -33,7 +34,7 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound
-from headrace.ports import ContainerCommit, ContainerWork, RoundCommit
+from headrace.ports import ContainerCommit, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
 
