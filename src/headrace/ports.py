@@ -80,11 +80,11 @@ class Streams(Protocol):
 
     name: str
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     def close(self) -> None: ...
 
@@ -115,13 +115,17 @@ class Streams(Protocol):
     def delete_stream(self, name: str) -> None: ...
 
     def produce(self, stream: str, records: Iterable[Any], key: Any = None, value: Any = None) -> int:
-        """Append `records`, in order, all or nothing per call of at most some 100,000; the number of records written."""
+        """Append `records`, in order, all or nothing per 100,000: (key, value) pairs, or `Record`s, whose timestamp, headers
+        and partition count; the number of records written. A record goes to the partition that it asks for, else to Kafka's
+        default for its key, one with a null key to the next in turn. `key` and `value` are serdes; without one, bytes are
+        taken as they are."""
 
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
         """The records from `start` (an offset, a mapping partition to offset, None for the beginning) to the end as it
-        is at the call, partition after partition."""
+        is at the call, partition after partition. `OffsetOutOfRangeError` at once for a start or a partition that is not there;
+        `SerdeError` at a record that does not decode; `StorageError` at a damaged file."""
 
     def beginning_offsets(self, stream: str) -> dict[int, int]: ...
 
@@ -130,10 +134,12 @@ class Streams(Protocol):
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         """Per partition the end of all that was written, what is not committed yet too: `end_offsets` or behind it."""
+        return self.end_offsets(stream)
 
     def held_back_by(self, stream: str) -> dict[int, str]:
         """For messages: the partitions whose end lies before the high watermark, and what holds it back (Kafka: the id
         of the open transaction). Empty where there is no such thing."""
+        return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         """Per partition the first offset whose record is not older; the end where there is none."""
@@ -145,12 +151,9 @@ class Streams(Protocol):
 class System(Streams, Protocol):
     """A system as a job's driver sees it."""
 
-    def job_store(self, application: str, reached: Any = ..., exactly_once: bool = ...) -> JobStore:
-        """The application's store; `reached(protocol, step)` is called at each numbered step of protocol.md.
-
-        Without `exactly_once` outputs may be written before their round counts, where that is cheaper: a round that fails
-        may then show twice in them, never too few times.
-        """
+    def job_store(self, application: str, exactly_once: bool = True) -> JobStore:
+        """The application's store. Without `exactly_once` outputs may be written before their round counts, where that is
+        cheaper: a round that fails may then show twice in them, never too few times."""
 
     def consumer(self) -> SystemConsumer:
         """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
@@ -160,6 +163,7 @@ class System(Streams, Protocol):
 
     def limits(self, streams: Collection[str]) -> Mapping[str, StreamLimits]:
         """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
+        return {}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """Where a worker finds these records by itself (the log: the chunks that hold them); requested only where no
@@ -168,10 +172,12 @@ class System(Streams, Protocol):
     def extents(self, pieces: Sequence[OffsetRange]) -> Mapping[SSP, Sequence[Extent]]:
         """How many bytes the records of these ranges take, piece by piece and in order, for a round's bound; without the
         SSPs of which the system cannot tell. One request for all: every planned round asks."""
+        return {}
 
     def collect_garbage(self) -> Sequence[str]:
         """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system
         does that by itself."""
+        return ()
 
 
 class SystemConsumer:
@@ -249,7 +255,8 @@ class JobStore(Protocol):
     5. A round that failed in any way: `recover`, and a new round is planned from what that gives.
     6. `heartbeat` every 2 s from a thread of its own; `release` at the end.
 
-    Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists.
+    Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists. At each numbered
+    step of protocol.md `exchange.fault_injection.reached` is called.
 
     `round_ms_max`: a container that worked for longer might not be able to commit any more (protocol.md 3); None is no
     bound.
@@ -281,6 +288,7 @@ class JobStore(Protocol):
     def repairs(self) -> Collection[str]:
         """Names of repairs after which checkpoints of before may be put back: the state files that were there then are kept
         until the repair is not among these any more."""
+        return ()
 
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
@@ -310,6 +318,7 @@ class JobStore(Protocol):
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
         """Lanes that must take part in the next round though there is nothing for them to do: what they committed last
         would expire (protocol.md 9). Empty where nothing expires."""
+        return ()
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """What the lane's worker needs for this round from the adapter: where to write, how to commit."""

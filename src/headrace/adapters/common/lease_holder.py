@@ -55,12 +55,17 @@ def is_alive(holder: DriverLease | None, now_us: int) -> bool:
     return holder is not None and not is_known_dead(holder) and now_us - holder.heartbeat_us <= HEARTBEAT_STALE_US
 
 
-def lease_error(application: str, holder: DriverLease, since_us: int, now_us: int) -> JobHeldError:
-    """The error of a second driver: who holds `application`, and since when."""
-    silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
+def held_since_us(application: str, current: DriverLease | None, since_us: int, holder: DriverLease, now_us: int) -> int:
+    """Since when `holder` has the application, where `current` had it from `since_us` on: the same run may take it again.
+    `JobHeldError` while another run lives."""
+    if current is not None and current.run_id == holder.run_id:
+        return since_us
+    if current is None or not is_alive(current, now_us):
+        return now_us
+    silent_s = max(0, now_us - current.heartbeat_us) / 1_000_000
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)
-    return JobHeldError(
-        f"application {application!r} is run by process {holder.pid} on host {holder.host} "
+    raise JobHeldError(
+        f"application {application!r} is run by process {current.pid} on host {current.host} "
         f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heartbeat {silent_s:.1f} s ago",
         f"stop it first; if it is dead, this works once its last heartbeat is older than {HEARTBEAT_STALE_US // 1_000_000} s",
     )

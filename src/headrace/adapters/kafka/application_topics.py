@@ -21,6 +21,7 @@ from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import checkpoint_topic, entries_of, entry_key, metadata_topic
 from headrace.errors import IncompatibleChangeError, StorageError, StreamExistsError, UnavailableError
+from headrace.ports import MetadataStore
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
@@ -186,8 +187,8 @@ def is_mark(key: bytes | None) -> bool:
     return key is not None and (key.startswith(_NAMESPACES) or _REQUESTS in key)
 
 
-class KafkaMetadataStore:
-    """See `headrace.ports.MetadataStore`: an application's named values, and requests to its driver.
+class KafkaMetadataStore(MetadataStore):
+    """`headrace.ports.MetadataStore`: an application's named values, and requests to its driver.
 
     A request is a record too, under a key of its own, written outside of any transaction: an open one there would hold back
     what the driver reads (protocol.md 6).
@@ -210,9 +211,6 @@ class KafkaMetadataStore:
         if not self._topics.is_initialized(self._application):
             return None
         return self._topics.metadata(self._application).refreshed_to()
-
-    def request(self, namespace: str, value: bytes) -> str:
-        return self.request_all(namespace, [value])[0]
 
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
         if not values:

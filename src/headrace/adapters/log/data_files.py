@@ -22,9 +22,8 @@ import xxhash
 
 from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
-from headrace.codec.record_batches import RECORD_SCHEMA, record_sizes
-from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
-from headrace.errors import RecordTooLargeError, StorageError
+from headrace.codec.record_batches import RECORD_SCHEMA, refuse_too_large
+from headrace.errors import StorageError
 from headrace.state.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
@@ -64,7 +63,7 @@ class ChunkWriter:
         `RecordTooLargeError` for a record above `RECORD_BYTES_MAX`, then nothing of the batch was taken.
         """
         batch = _conformed(batch)
-        _refuse_too_large(stream, partition, batch)
+        refuse_too_large(batch, f"{stream!r} partition {partition}")
         pending = self._pending.setdefault((stream, partition), _Pending())
         for piece in _pieces(batch):
             if pending.bytes + piece.nbytes > CHUNK_BYTES_MAX:
@@ -215,17 +214,6 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _pieces(batch.slice(half))
     else:
         yield batch
-
-
-def _refuse_too_large(stream: str, partition: int, batch: pa.RecordBatch) -> None:
-    if batch.nbytes <= RECORD_BYTES_MAX:
-        return  # not even the whole batch is as large
-    largest = int(record_sizes(batch.column(0), batch.column(1), batch.column(3)).max())
-    if largest > RECORD_BYTES_MAX:
-        raise RecordTooLargeError(
-            f"a record for {stream!r} partition {partition} has {largest:,} bytes, at most {RECORD_BYTES_MAX:,} are taken",
-            "split it, or store the payload elsewhere and send a reference to it",
-        )
 
 
 def _range_text(chunk: Chunk) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.common.offset_resolver import check_range, checked_bounds
 from headrace.adapters.log.chunks import Chunk
 from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
-from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.errors import StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.streams import StreamDescription
 
@@ -96,19 +97,6 @@ def bounds_of(db: sqlite3.Connection, stream: StreamRow) -> dict[int, tuple[int,
     return {partition: (first, end) for partition, first, end in rows.fetchall()}
 
 
-def checked_range(stream: str, partition: int, bounds: tuple[int, int] | None, start: int, end: int) -> None:
-    """`OffsetOutOfRangeError` unless start <= offset < end can be read; `bounds` None: there is no such partition."""
-    if bounds is None:
-        raise OffsetOutOfRangeError(f"stream {stream!r} has no partition {partition}")
-    first, last = bounds
-    if not first <= start <= end <= last:
-        wanted = f"offset {start}" if start == end else f"offsets {start} to {end}"
-        hint = f"what was before {first} has been purged" if start < first else "name an offset up to the end"
-        raise OffsetOutOfRangeError(
-            f"{wanted} of {stream!r} partition {partition}: it holds {first} to {last} (exclusive)", hint
-        )
-
-
 def chunks_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int) -> list[Chunk]:
     """The whole chunks that overlap start <= offset < end, in order."""
     columns = "records, file, position, length, checksum, base_offset, max_timestamp_us"
@@ -185,11 +173,11 @@ def check_files(root: Path, chunks: Iterable[Chunk]) -> None:
 
 def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int]) -> None:
     """Make `offsets` the first ones that can be read; one that is below the first already changes nothing."""
-    bounds = bounds_of(db, stream)
+    name, all_bounds = stream.description.name, bounds_of(db, stream)
     for partition, offset in sorted(offsets.items()):
-        first, _ = bounds.get(partition, (0, 0))
-        offset = max(offset, first)
-        checked_range(stream.description.name, partition, bounds.get(partition), offset, offset)
+        bounds = checked_bounds(name, all_bounds, partition)
+        offset = max(offset, bounds[0])
+        check_range(name, partition, bounds, offset, offset)
         db.execute(
             "UPDATE partitions SET first_offset = ? WHERE stream = ? AND partition = ?", (offset, stream.number, partition)
         )
