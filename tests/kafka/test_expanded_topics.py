@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headrace.adapters.kafka import expanding
+from headrace.adapters.kafka import topic_expansion
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.fetching import fetched
@@ -212,7 +212,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             world.looks += 1
             return world.listed(world.answers_as.get(self.broker, self.broker))
 
-    monkeypatch.setattr(expanding, "AdminClient", Client)
+    monkeypatch.setattr(topic_expansion, "AdminClient", Client)
     return world
 
 
@@ -223,7 +223,7 @@ def expand(world: World, wait_s: float = 0.3) -> Topic:
         add_partitions=lambda topic, partitions: None,
         unmade=world.unmade,
     )
-    return expanding.expanded(admin, Topic("t", 2, "id"), 4)
+    return topic_expansion.expanded(admin, Topic("t", 2, "id"), 4)
 
 
 class TestEveryBroker:
@@ -241,7 +241,7 @@ class TestEveryBroker:
             if world.looks > 6:
                 world.told[3] = (4, 4)
 
-        monkeypatch.setattr(expanding.time, "sleep", pause)
+        monkeypatch.setattr(topic_expansion.time, "sleep", pause)
         assert expand(world, wait_s=30).partitions == 4
         assert world.looks > 6
 
@@ -257,13 +257,13 @@ class TestEveryBroker:
 
     def test_one_that_leaves_the_cluster_is_not_waited_for(self, world: World, monkeypatch: Any) -> None:
         world.told[2] = (2, 2)
-        monkeypatch.setattr(expanding.time, "sleep", lambda seconds: world.told.pop(2, None))
+        monkeypatch.setattr(topic_expansion.time, "sleep", lambda seconds: world.told.pop(2, None))
         assert expand(world, wait_s=30).partitions == 4
 
     def test_partitions_are_waited_for_as_long_as_the_brokers_go_on(self, world: World, monkeypatch: Any) -> None:
         now_s = [0.0]
         clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + 2))
-        monkeypatch.setattr(expanding, "time", clock)
+        monkeypatch.setattr(topic_expansion, "time", clock)
         world.left = [[2, 3], [3], [3]]
         assert expand(world, wait_s=3).partitions == 4
         assert world.asked == [[2, 3], [2, 3], [3], [3]]

@@ -17,10 +17,10 @@ from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopi
 from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.job_store import KafkaJobStore
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.topic_expansion import expanded
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
