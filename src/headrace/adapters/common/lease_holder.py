@@ -10,7 +10,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headrace.errors import JobHeldError
+from headrace.errors import FencedError, JobHeldError
 from headrace.ports import DriverLease
 
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
@@ -68,6 +68,14 @@ def held_since_us(application: str, current: DriverLease | None, since_us: int, 
         f"application {application!r} is run by process {current.pid} on host {current.host} "
         f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heartbeat {silent_s:.1f} s ago",
         f"stop it first; if it is dead, this works once its last heartbeat is older than {HEARTBEAT_STALE_US // 1_000_000} s",
+    )
+
+
+def fenced(application: str, epoch: int, current: object) -> FencedError:
+    """The error of a driver whose `epoch` is not the `current` one."""
+    return FencedError(
+        f"application {application!r}: this driver's epoch is {epoch}, the current one is {current}; nothing was changed",
+        "another driver took over; look at `headrace status`",
     )
 
 

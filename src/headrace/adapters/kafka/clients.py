@@ -258,17 +258,6 @@ def send_offsets(
         raise answer[0]
 
 
-# A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
-_MOVING = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError._TIMED_OUT,  # of one piece of the wait
-    }
-)
-
-
 def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:
     """Call a transactional function, again where librdkafka says that this may help."""
     return retried_in_pieces(lambda _: function(*arguments), bound_s, Deadline())
@@ -290,25 +279,6 @@ def retried_in_pieces(
             if not may_help or deadline.left_s(began_s, bound_s) <= 0:
                 raise
             time.sleep(0.05)
-
-
-def committed(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
-) -> list[TopicPartition]:
-    """The committed positions of a group, in the order of the request; waits while a transaction holds them back."""
-    consumer = consumer_of(client, group)
-    wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
-    try:
-        found = retried_in_pieces(
-            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, deadline or Deadline(), _MOVING
-        )
-    except KafkaException as error:
-        raise RoundFailedError(
-            f"the positions of group {group!r} cannot be read: {error_text(error)}",
-            "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
-        ) from None
-    by_partition = {(one.topic, one.partition): one for one in found}
-    return [by_partition[pair] for pair in partitions]
 
 
 def error_text(error: KafkaException) -> str:

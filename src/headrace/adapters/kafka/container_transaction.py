@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from headrace.adapters.kafka.clients import (
     ANSWER_S,
     ClientPool,
-    committed,
     consumer_of,
     error_text,
     kept_key,
@@ -29,8 +28,8 @@ from headrace.adapters.kafka.clients import (
     send_offsets,
     take_id,
 )
-from headrace.adapters.kafka.names import coordinator_group, lane_id, metadata_topic
-from headrace.adapters.kafka.positions import Position, by_group, decode_note, offsets_by_group
+from headrace.adapters.kafka.names import lane_id
+from headrace.adapters.kafka.positions import Position, by_group, committed_epoch, committed_positions, offsets_by_group
 from headrace.errors import HeadraceError, RecordTooLargeError, RoundFailedError, StorageError
 from headrace.exchange.fault_injection import reached
 
@@ -99,7 +98,8 @@ class LaneTransaction:
         return self._verdict(base)
 
     def _check_epoch(self) -> None:
-        lane, epoch = self._lane, self._epoch()
+        lane = self._lane
+        epoch = committed_epoch(lane.client, lane.application)
         if epoch != lane.epoch:
             self.give_up()
             raise RoundFailedError(
@@ -107,22 +107,18 @@ class LaneTransaction:
                 "another driver took over",
             )
 
-    def _epoch(self) -> int:
-        client, application = self._lane.client, self._lane.application
-        return committed(client, coordinator_group(application), [(metadata_topic(application), 0)])[0].offset
-
     def _verdict(self, base: Sequence[Position]) -> Verdict:
         rounds: set[str] = set()
         for group, positions in by_group(base).items():
-            found = committed(self._lane.client, group, [(p.topic, p.partition) for p in positions])
-            for position, now in zip(positions, found, strict=True):
-                note = decode_note(now.metadata)
+            found = committed_positions(self._lane.client, group, [(p.topic, p.partition) for p in positions])
+            for position in positions:
+                offset, note = found.get((position.topic, position.partition), (-1, None))
                 rounds.add(note.r if note is not None else "")
                 if note is not None and note.r == self._lane.round_id:
                     continue
-                if now.offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
+                if offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
                     self.give_up()
-                    stored = f"{now.offset} of {note}" if now.offset >= 0 else "no committed offset"
+                    stored = f"{offset} of {note}" if offset >= 0 else "no committed offset"
                     raise RoundFailedError(
                         f"round {self._lane.round_id}: it builds on {position.topic}-{position.partition} at "
                         f"{position.offset} of round {position.note.r}, but group {group!r} has {stored}",

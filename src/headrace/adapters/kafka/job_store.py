@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from headrace.adapters.common.lease_holder import held_since_us
+from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, take_id
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
@@ -26,6 +26,7 @@ from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, e
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
+    committed_epoch,
     committed_positions,
     offsets_by_group,
     positions_of,
@@ -125,9 +126,7 @@ class KafkaJobStore(JobStore):
     def _stored_epochs(self) -> tuple[int, int]:
         """The epoch as the metadata has it, and as the position of the coordinator's group, which workers read."""
         stored = int(entries_of(self._metadata.refresh(), JOB).get("epoch", b"0"))
-        group, place = coordinator_group(self.application), (metadata_topic(self.application), 0)
-        found = committed_positions(self._client, group, [place], self._deadline)
-        return stored, found.get(place, (0, None))[0]
+        return stored, committed_epoch(self._client, self.application, self._deadline)
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
@@ -186,11 +185,7 @@ class KafkaJobStore(JobStore):
 
     def _check_own(self, epoch: int) -> _Held:
         if self._held is None or epoch != self._epoch:
-            raise FencedError(
-                f"application {self.application!r}: this driver's epoch is {epoch}, the current one is "
-                f"{self._epoch if self._held is not None else 'not held'}; nothing was changed",
-                "another driver took over; look at `headrace status`",
-            )
+            raise fenced(self.application, epoch, self._epoch if self._held is not None else "not held")
         return self._held
 
     def _still_ours(self) -> dict[str, bytes]:

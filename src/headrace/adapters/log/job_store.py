@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.adapters.common.lease_holder import held_since_us
+from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
@@ -222,11 +222,7 @@ class LogJobStore(JobStore):
         row = db.execute("SELECT epoch FROM jobs WHERE application = ?", (self.application,)).fetchone()
         current = None if row is None else row[0]
         if current != epoch:
-            raise FencedError(
-                f"application {self.application!r}: this driver's epoch is {epoch}, the current one is {current}; "
-                "nothing was changed",
-                "another driver took over; look at `headrace status`",
-            )
+            raise fenced(self.application, epoch, current)
 
     def _check_version(self, db: sqlite3.Connection, commit: RoundCommit) -> None:
         (current,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
