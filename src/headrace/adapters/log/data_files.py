@@ -41,10 +41,9 @@ class _Pending:
 
 
 class ChunkWriter:
-    """Writes one data file. Nothing counts before the chunks that `close` gives are committed in the catalog.
+    """Writes one data file, made when it is first needed. Nothing counts before the chunks that `close` gives are committed.
 
     `root` is the log's folder; `name_parts` (see `file_names`) say who writes, for the collection of garbage.
-    The file is made when first needed. After an error, `discard` takes it away.
     """
 
     def __init__(self, root: Path, name_parts: Sequence[str]) -> None:

@@ -65,8 +65,6 @@ class LogJobStore(JobStore):
         return row[0] + 1, held_since_us(self.application, _holder(row[1], row[3]), row[2], holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
-        """The same run may take it again: that is how it recovers. Another run holds it while its process is not known to have
-        ended, and it was heard of lately."""
         reached("start", 1)
         with self._catalog.write() as db:
             reached("start", 2)
@@ -120,12 +118,11 @@ class LogJobStore(JobStore):
     def commit_job_model(
         self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
     ) -> None:
-        """Checkpoints of tasks that `model` does not have are forgotten: those of the current plan alone count."""
         assert model.application == self.application, f"a model of {model.application!r}"
         reached("start", 9)
         with self._catalog.write() as db:
             self._check_epoch(db, epoch)
-            (newest,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
+            newest = self._version(db)
             assert newest is None or model.version >= newest, f"version {model.version} after version {newest}"
             db.execute(
                 "INSERT OR REPLACE INTO job_models (application, version, model, written_at_us) VALUES (?, ?, ?, ?)",
@@ -166,11 +163,8 @@ class LogJobStore(JobStore):
         return {task: checkpoint for task, checkpoint in found.items() if task.sub_topology == sub_topology}
 
     def commit_round(self, commit: RoundCommit) -> None:
-        """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log").
-
-        `FencedError` if the epoch, the job model or a base is not the current one; `StorageError` if a file that it
-        names is missing or too short; `StreamNotFoundError` if an output was deleted. Then nothing has changed.
-        """
+        """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log"). Also `StreamNotFoundError`, if
+        an output was deleted."""
         reached("log", 9)
         with self._catalog.write() as db:
             reached("log", 10)
@@ -224,8 +218,13 @@ class LogJobStore(JobStore):
         if current != epoch:
             raise fenced(self.application, epoch, current)
 
+    def _version(self, db: sqlite3.Connection) -> int | None:
+        query = "SELECT max(version) FROM job_models WHERE application = ?"
+        (version,) = db.execute(query, (self.application,)).fetchone()
+        return None if version is None else int(version)
+
     def _check_version(self, db: sqlite3.Connection, commit: RoundCommit) -> None:
-        (current,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
+        current = self._version(db)
         for checkpoint in commit.checkpoints:
             if current is not None and checkpoint.job_model_version != current:
                 raise FencedError(

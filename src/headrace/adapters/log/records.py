@@ -71,7 +71,7 @@ def _write(writer: ChunkWriter, stream: StreamRow, batches: ProducedBatches, rec
 def consume(
     catalog: Catalog, name: str, key: Serde | None, value: Serde | None, partitions: Sequence[int] | None, start: Any
 ) -> Iterator[Record]:
-    """See `headrace.ports.Streams.consume`. What to read is settled at the call, the records are read lazily."""
+    """What to read is settled at the call, the records are read lazily."""
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         ranges = ranges_to_read(name, stream_tables.bounds_of(db, stream), partitions, start)
@@ -80,7 +80,6 @@ def consume(
 
 
 def offsets_for_time(catalog: Catalog, name: str, timestamp_us: int) -> dict[int, int]:
-    """See `headrace.ports.Streams.offsets_for_time`."""
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         bounds = stream_tables.bounds_of(db, stream)
