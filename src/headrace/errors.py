@@ -55,10 +55,8 @@ class TopologyError(HeadraceError):
 
 
 class AppLoadError(HeadraceError):
-    """The file of an application cannot be loaded, or holds no application.
-
-    `user_traceback` is what its own code raised, from its first line on; empty where it raised nothing.
-    """
+    """The file of an application cannot be loaded, or holds no application. `user_traceback` is what its own code raised,
+    from its first line on; empty where it raised nothing."""
 
     def __init__(self, message: str, hint: str | None = None, *, user_traceback: str = "") -> None:
         super().__init__(message, hint)
@@ -89,10 +87,8 @@ class SerdeError(HeadraceError):
 
 
 class RecordError(HeadraceError):
-    """One record could not be processed, and no dead-letter stream is set; nothing of its round was committed.
-
-    `stream`, `partition` and `offset` name the record; `error_class` and `error_message` say what was raised.
-    """
+    """One record could not be processed, and no dead-letter stream is set; nothing of its round was committed. `stream`,
+    `partition` and `offset` name the record; `error_class` and `error_message` say what was raised."""
 
     def __init__(
         self,

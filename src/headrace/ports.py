@@ -50,11 +50,9 @@ class DriverLease:
 
 @dataclass(frozen=True, slots=True)
 class ContainerCommit:
-    """What one container's worker answered for its share of a round.
-
-    `receipt` is what the worker's side of the adapter gave for it (`WorkerPorts.commit` in `worker.container`): on the
-    embedded log the chunks that are to be committed, on Kafka which producer committed.
-    """
+    """What one container's worker answered for its share of a round. `receipt` is what the worker's side of the adapter gave
+    for it (`WorkerPorts.commit` in `worker.container`): on the embedded log the chunks that are to be committed, on Kafka
+    which producer committed."""
 
     lane: int
     checkpoints: tuple[Checkpoint, ...]
@@ -181,17 +179,13 @@ class System(Streams, Protocol):
 
 
 class SystemConsumer:
-    """Where reading begins, as the driver asks a system. Seed: SEP-18 "SystemConsumer Registering Startpoint".
-
-    This is the default form: a system that knows no better takes SPECIFIC_OFFSET only.
-    """
+    """Where reading begins, as the driver asks a system. Seed: SEP-18 "SystemConsumer Registering Startpoint". This is the
+    default form: a system that knows no better takes SPECIFIC_OFFSET only."""
 
     def register(self, ssp: SSP, startpoint: Startpoint | int) -> int:
-        """The offset that `startpoint` means in `ssp` now: where the next record is read.
-
-        `NotSupportedError` for a type that the system does not know, `OffsetOutOfRangeError` for what is not there. An offset
-        in place of a startpoint is deprecated.
-        """
+        """The offset that `startpoint` means in `ssp` now: where the next record is read. `NotSupportedError` for a type
+        that the system does not know, `OffsetOutOfRangeError` for what is not there. An offset in place of a startpoint is
+        deprecated."""
         if isinstance(startpoint, int):
             warnings.warn("register(ssp, offset) is deprecated: give a Startpoint", DeprecationWarning, stacklevel=2)
             startpoint = Startpoint(PositionType.SPECIFIC_OFFSET, startpoint)
@@ -308,10 +302,8 @@ class JobStore(Protocol):
         (protocol.md 7)."""
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        """Those of the current plan, whether their tasks have committed a round yet or not.
-
-        A task that has committed and whose checkpoint is nowhere to be found is a `StorageError`, never left out.
-        """
+        """Those of the current plan, whether their tasks have committed a round yet or not. A task that has committed and
+        whose checkpoint is nowhere to be found is a `StorageError`, never left out."""
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
@@ -324,20 +316,16 @@ class JobStore(Protocol):
         """What the lane's worker needs for this round from the adapter: where to write, how to commit."""
 
     def commit_round(self, commit: RoundCommit) -> None:
-        """Make a round count in which every container answered well; its checkpoints are the tasks' when this returns.
-
-        Where the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the
-        epoch, the job model or a base is not the current one, `StorageError` if a file that it names is missing; then
-        nothing is changed. Where workers commit (Kafka) each has done so before it answered, and this records it.
-        """
+        """Make a round count in which every container answered well; its checkpoints are the tasks' when this returns. Where
+        the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the epoch,
+        the job model or a base is not the current one, `StorageError` if a file that it names is missing; then nothing is
+        changed. Where workers commit (Kafka) each has done so before it answered, and this records it."""
 
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
-        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still
-        commit, then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more.
-
-        Where workers commit, some containers of the failed round may have committed and others not: each task's
-        checkpoint says for itself, and the next round builds on each as it is.
-        """
+        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still commit,
+        then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more. Where workers commit, some
+        containers of the failed round may have committed and others not: each task's checkpoint says for itself, and the
+        next round builds on each as it is."""
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 

@@ -68,11 +68,9 @@ class ProducedBatches:
 def batch_of(
     records: Sequence[Any], key: Serde | None, value: Serde | None, first: int, now_us: int
 ) -> tuple[pa.RecordBatch, list[int | None] | None]:
-    """`records` ((key, value) pairs or `Record`s) as one batch, and the requested partitions (None: none is).
-
-    `first` is the number of the first one among all that are produced, for errors; `now_us` the timestamp of those that
-    have none. `SerdeError`, naming the record, for one that cannot be encoded or is no record.
-    """
+    """`records` ((key, value) pairs or `Record`s) as one batch, and the requested partitions (None: none is). `first` is the
+    number of the first one among all that are produced, for errors; `now_us` the timestamp of those that have none.
+    `SerdeError`, naming the record, for one that cannot be encoded or is no record."""
     if all(type(record) is tuple and len(record) == 2 for record in records):
         keys, values = zip(*records, strict=True)
         whole: list[Record] | None = None
@@ -94,10 +92,8 @@ def batch_of(
 def partitions_of(
     keys: pa.Array, requested: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
 ) -> Partitions:
-    """The partition of each record: the requested one, else Kafka's default for its key, else one after the other.
-
-    A null key takes part `round_robin`, `round_robin + 1`, …; `known` remembers the partitions of keys between calls.
-    """
+    """The partition of each record: the requested one, else Kafka's default for its key, else one after the other. A null
+    key takes part `round_robin`, `round_robin + 1`, …; `known` remembers the partitions of keys between calls."""
     if partitions == 1:
         chosen = np.zeros(len(keys), np.int64)
     else:
@@ -164,9 +160,7 @@ def records_of(
     batch: pa.RecordBatch, stream: str, partition: int, offsets: Sequence[int], key: Serde | None, value: Serde | None
 ) -> Iterator[Record]:
     """The rows of `batch` (the columns of `RECORD_SCHEMA`), which have these `offsets` in one partition, as records.
-
-    `SerdeError` naming the first record that does not decode; those before it have been given by then.
-    """
+    `SerdeError` naming the first record that does not decode; those before it have been given by then."""
     for start in range(0, batch.num_rows, _DECODED_AT_ONCE):
         part = batch.slice(start, _DECODED_AT_ONCE)
         keys, key_failures = _decoded(part.column("key"), key)

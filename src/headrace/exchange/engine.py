@@ -25,9 +25,7 @@ class InputSlice:
 @dataclass(frozen=True, slots=True)
 class ContainerWork:
     """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
-
-    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says.
-    """
+    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says."""
 
     lane: int
     payload: bytes
@@ -38,11 +36,9 @@ class ContainerWork:
 
 class RoundControl(Protocol):
     """The driver's side of two signals to the containers of a round: stop and throw the work away, or end soon and commit
-    what was reached. The worker's side is `worker.ports.RoundSignals`.
-
-    A signal only saves time. A worker that gets none works on: its round is cancelled by the engine, or cut short after
-    `max_round_ms`, and what must not be committed is refused at its commit.
-    """
+    what was reached. The worker's side is `worker.ports.RoundSignals`. A signal only saves time. A worker that gets none
+    works on: its round is cancelled by the engine, or cut short after `max_round_ms`, and what must not be committed is
+    refused at its commit."""
 
     def begin(self, epoch: int) -> None:
         """Drop what is left of rounds of earlier epochs."""
@@ -87,11 +83,9 @@ class DriverAddress:
 
 
 class Engine(Protocol):
-    """Runs the containers of a round: on Spark, or in this process.
-
-    `reads`: it reads the ranges that are a work's `inputs`, and gives the rows to the container; else their workers do.
-    `driver_address`: where its workers reach the driver's machine; None where they run on it.
-    """
+    """Runs the containers of a round: on Spark, or in this process. `reads`: it reads the ranges that are a work's `inputs`,
+    and gives the rows to the container; else their workers do. `driver_address`: where its workers reach the driver's
+    machine; None where they run on it."""
 
     slots: int
     reads: bool

@@ -63,10 +63,8 @@ def jars_of(
     artifacts: Artifacts, folder: Path, tell: Tell, *, settings_file: Path | None = None, fetch: Fetch | None = None
 ) -> tuple[Path, ...]:
     """The paths of all jars of `artifacts`, checked; those that are missing are fetched first, which `tell` reports.
-
     `ArtifactError` if a jar cannot be fetched or is not the one that was pinned, `SetupError` if the folder cannot be
-    written or Java is missing, `WaitTimeoutError` if another process fetches for too long.
-    """
+    written or Java is missing, `WaitTimeoutError` if another process fetches for too long."""
     states = states_of(artifacts, folder)
     if not all(state.is_right for state in states):
         checked_folder(folder, "fetched jars")

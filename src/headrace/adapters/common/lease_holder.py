@@ -32,9 +32,7 @@ def boot_id() -> str:
 
 def started_text(pid: int) -> str | None:
     """When process `pid` started, in the kernel's ticks, with our pid namespace: `8023@4026531836`. None if it has ended.
-
-    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks dead.
-    """
+    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks dead."""
     fields = stat_fields(pid)
     # A zombie process has ended: it only waits for its parent to ask how.
     return None if fields is None or fields[0] in ("Z", "X") else f"{fields[19]}@{_pid_namespace()}"

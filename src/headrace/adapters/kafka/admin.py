@@ -112,11 +112,8 @@ class Admin:
             self._deadline.pause(0.1)
 
     def _requested(self, request: Callable[[AdminClient], Mapping[Any, Any]]) -> Mapping[Any, Any]:
-        """The futures of a request, once all are done: `result()` then gives at once.
-
-        The client is held meanwhile: another thread may put a new one in its place, and what is asked of a client that
-        is no longer referenced is never answered.
-        """
+        """The futures of a request, once all are done: `result()` then gives at once. The client is held meanwhile: another
+        thread may put a new one in its place, and what is asked of a client that is no longer referenced is never answered."""
         client, began_s = self._client, time.monotonic()
         futures = request(client)
         while wait(futures.values(), self._deadline.piece_s(began_s, ANSWERED_S_MAX)).not_done:

@@ -46,10 +46,8 @@ class TopicOwner(Enum):
 
 
 class ApplicationTopics:
-    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last.
-
-    What was seen once of a topic (by its id) is not looked at again, unless there was nothing in it.
-    """
+    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last. What was
+    seen once of a topic (by its id) is not looked at again, unless there was nothing in it."""
 
     def __init__(self, admin: Admin, deadline: Deadline, find: Callable[[str], Topic | None]) -> None:
         self._admin, self._deadline, self._find = admin, deadline, find
@@ -99,11 +97,9 @@ class ApplicationTopics:
             return self._metadata[application]
 
     def write(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
-        """Write metadata records outside of the coordinator: not in a transaction, durable when this returns.
-
-        None deletes. Where it raises, some may be written. The producer is kept: a new one takes longer than all the rest.
-        Not an idempotent one, which would wait for its number.
-        """
+        """Write metadata records outside of the coordinator: not in a transaction, durable when this returns. None deletes.
+        Where it raises, some may be written. The producer is kept: a new one takes longer than all the rest. Not an
+        idempotent one, which would wait for its number."""
         messages: list[Message] = [(value, entry_key(namespace, name), 0, 0, None) for name, value in entries.items()]
         failed: list[KafkaError] = []
         with self._writing:
@@ -211,11 +207,9 @@ def is_mark(key: bytes | None) -> bool:
 
 
 class KafkaMetadataStore(MetadataStore):
-    """`headrace.ports.MetadataStore`: an application's named values, and requests to its driver.
-
-    A request is a record too, under a key of its own, written outside of any transaction: an open one there would hold back
-    what the driver reads (protocol.md 6).
-    """
+    """`headrace.ports.MetadataStore`: an application's named values, and requests to its driver. A request is a record too,
+    under a key of its own, written outside of any transaction: an open one there would hold back what the driver reads
+    (protocol.md 6)."""
 
     def __init__(self, topics: ApplicationTopics, application: str) -> None:
         self._topics, self._application = topics, application

@@ -33,10 +33,8 @@ _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one o
 
 
 class _ClientLog:
-    """Takes librdkafka's own log lines, as details: what a user must know, an error or warning of ours says.
-
-    A fenced producer, which is part of every take-over, is an alert to it.
-    """
+    """Takes librdkafka's own log lines, as details: what a user must know, an error or warning of ours says. A fenced
+    producer, which is part of every take-over, is an alert to it."""
 
     def log(self, level: int, message: str, *arguments: Any) -> None:
         logging.getLogger("headrace.kafka.client").debug(message, *arguments)
@@ -64,10 +62,8 @@ def kept_key(client: Mapping[str, Any], name: object) -> str:
 
 
 class ClientPool(Generic[T]):
-    """At most `KEPT_MAX` clients; the one that was used longest ago is dropped first. Thread-safe.
-
-    A client that is dropped closes as soon as no thread uses it any more.
-    """
+    """At most `KEPT_MAX` clients; the one that was used longest ago is dropped first. Thread-safe. A client that is dropped
+    closes as soon as no thread uses it any more."""
 
     def __init__(self) -> None:
         self._clients: dict[str, T] = {}  # the one that was used last is at the end
@@ -166,11 +162,9 @@ def new_producer(
 
 
 def take_id(producer: Producer, bound_s: float) -> None:
-    """Take the producer's transactional id: its previous owner is fenced when this returns.
-
-    librdkafka drops its first connection as soon as it knows the broker by its number, and asks for the coordinator again
-    only after 500 ms if it does so just then. A client that has made two other requests has a connection that stays.
-    """
+    """Take the producer's transactional id: its previous owner is fenced when this returns. librdkafka drops its first
+    connection as soon as it knows the broker by its number, and asks for the coordinator again only after 500 ms if it does
+    so just then. A client that has made two other requests has a connection that stays."""
     try:
         for _ in range(2):
             producer.list_topics(_ASKED_FOR, timeout=min(bound_s, 1.0))
@@ -180,12 +174,10 @@ def take_id(producer: Producer, bound_s: float) -> None:
 
 
 def produce_all(producer: Producer, topic: str, messages: Iterable[Message], errors: list[KafkaError], bound_s: float) -> None:
-    """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now.
-
-    All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them.
-    One argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message.
-    (The callback has two places, for its two names.)
-    """
+    """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now. All
+    arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them. One
+    argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message. (The
+    callback has two places, for its two names.)"""
 
     def delivered(error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -231,11 +223,9 @@ def send_offsets(
     bound_s: float = OFFSETS_S,
     deadline: Deadline | None = None,
 ) -> None:
-    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
-
-    librdkafka does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so
-    it is called in a thread that is left behind then. Its producer is not to be used again.
-    """
+    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`. librdkafka
+    does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so it is called in
+    a thread that is left behind then. Its producer is not to be used again."""
     answer: list[Exception | None] = []
     metadata = consumer_of(client, group).consumer_group_metadata()
 
@@ -266,10 +256,8 @@ def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0
 def retried_in_pieces(
     function: Callable[[float], Any], bound_s: float, deadline: Deadline, more: Collection[int] = frozenset()
 ) -> Any:
-    """`retried`, also for the codes `more`, of a function that is given how long it may take.
-
-    That is a part of `bound_s`, so that `deadline` is heard.
-    """
+    """`retried`, also for the codes `more`, of a function that is given how long it may take. That is a part of `bound_s`,
+    so that `deadline` is heard."""
     began_s = time.monotonic()
     while True:
         try:

@@ -80,11 +80,9 @@ class LaneTransaction:
         return kept_key(self._lane.client, self._lane.transactional_id)
 
     def check(self, base: Sequence[Position]) -> Verdict:
-        """Take the lane, then see whether the round may still be worked: `RoundFailedError` if not.
-
-        `base` is what the round builds on. In this order: a successor that has taken the lane by now fences us; one that
-        takes it later makes our commit fail.
-        """
+        """Take the lane, then see whether the round may still be worked: `RoundFailedError` if not. `base` is what the round
+        builds on. In this order: a successor that has taken the lane by now fences us; one that takes it later makes our
+        commit fail."""
         lane = self._lane
         reached("kafka", 1)
         kept = _producers.take(self._key)

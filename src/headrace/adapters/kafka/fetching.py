@@ -30,11 +30,9 @@ class _Reader:
         self._known: set[tuple[str, int]] = set()
 
     def assign(self, starts: Mapping[tuple[str, int], int]) -> None:
-        """Read from there on, and nothing else.
-
-        librdkafka waits up to 500 ms before it reads what it does not know the broker of; if its topic was requested, it
-        knows, in some milliseconds. Brokers that cannot be asked now: what is wrong is said by what follows.
-        """
+        """Read from there on, and nothing else. librdkafka waits up to 500 ms before it reads what it does not know the
+        broker of; if its topic was requested, it knows, in some milliseconds. Brokers that cannot be asked now: what is
+        wrong is said by what follows."""
         for topic in sorted({place[0] for place in starts.keys() - self._known}):
             try:
                 found = self.consumer.list_topics(topic, timeout=_TOPIC_S).topics
@@ -67,11 +65,9 @@ def _reader(client: Mapping[str, Any], keep: bool = True) -> Iterator[_Reader]:
 def fetched(
     client: Mapping[str, Any], topic: str, partition: int, start: int, end: int, *, keep: bool = False
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """(offsets, rows) of the committed records start <= offset < end, in order.
-
-    With `keep` the process keeps its consumer for the next call: to make one takes longer than to read some records.
-    `OffsetOutOfRangeError` if the partition does not hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`.
-    """
+    """(offsets, rows) of the committed records start <= offset < end, in order. With `keep` the process keeps its consumer
+    for the next call: to make one takes longer than to read some records. `OffsetOutOfRangeError` if the partition does not
+    hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`."""
     with _reader(client, keep) as reading_by:
         reading = _Reading(reading_by, {(topic, partition): (start, end)})
         while reading.left:
@@ -83,11 +79,9 @@ def fetched(
 def fetched_together(
     client: Mapping[str, Any], pieces: Sequence[tuple[str, int, int, int]]
 ) -> dict[tuple[str, int], list[tuple[Any, pa.RecordBatch]]]:
-    """Of several pieces (topic, partition, start, end), of different partitions, what `fetched` gives of each.
-
-    All is held in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a
-    thousand. Errors as for `fetched`.
-    """
+    """Of several pieces (topic, partition, start, end), of different partitions, what `fetched` gives of each. All is held
+    in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a thousand.
+    Errors as for `fetched`."""
     ranges = {(topic, partition): (start, end) for topic, partition, start, end in pieces}
     rows: dict[tuple[str, int], list[Any]] = {place: [] for place in ranges}
     with _reader(client) as reading_by:

@@ -54,10 +54,8 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class KafkaJobStore(JobStore):
-    """`headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker.
-
-    `timeout_ms` bounds a container's transaction.
-    """
+    """`headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
+    container's transaction."""
 
     def __init__(self, system: Any, application: str, timeout_ms: int, exactly_once: bool) -> None:
         self.application = application
@@ -189,10 +187,8 @@ class KafkaJobStore(JobStore):
         return self._held
 
     def _still_ours(self) -> dict[str, bytes]:
-        """What is stored of the job; `FencedError` where the epoch in force is higher than ours.
-
-        Asked before the coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open.
-        """
+        """What is stored of the job; `FencedError` where the epoch in force is higher than ours. Asked before the
+        coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open."""
         stored = entries_of(self._metadata.refresh(wait=False), JOB)
         if self._held is not None and int(stored.get("epoch", b"0")) > self._epoch:
             raise taken_over(self.application)
@@ -205,12 +201,10 @@ class KafkaJobStore(JobStore):
         positions: Iterable[Position] = (),
         tries: int = 1,
     ) -> None:
-        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires.
-
-        `entries` are (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often,
-        where its outcome is not known. More than once only while no container of this epoch can have begun: its positions
-        would be set back.
-        """
+        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires. `entries` are
+        (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often, where its
+        outcome is not known. More than once only while no container of this epoch can have begun: its positions would be set
+        back."""
         topic = metadata_topic(self.application)
         records = [(topic, entry_key(space, name), value) for space, name, value in entries]
         records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]

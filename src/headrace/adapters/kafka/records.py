@@ -106,10 +106,8 @@ def produce(
     key: Serde | None,
     value: Serde | None,
 ) -> dict[int, int]:
-    """Append `records`; partition to the number written. When a transaction fails, those before it stay.
-
-    `partitions_now` asks how many the topic has: for each transaction, as a call may last while the topic grows.
-    """
+    """Append `records`; partition to the number written. When a transaction fails, those before it stay. `partitions_now`
+    asks how many the topic has: for each transaction, as a call may last while the topic grows."""
     counts: dict[int, int] = {}
     batches, rest = ProducedBatches(key, value, writer.turns.get(topic, time.time_ns())), iter(records)
     for first in rest:

@@ -52,10 +52,8 @@ GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one 
 
 
 def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
-    """Open the cluster that `url` names, such as `kafka://localhost:9092`; `settings` are the `kafka.*` ones.
-
-    Nothing is asked before the first use. Close it, or use it as a context manager.
-    """
+    """Open the cluster that `url` names, such as `kafka://localhost:9092`; `settings` are the `kafka.*` ones. Nothing is
+    asked before the first use. Close it, or use it as a context manager."""
     return KafkaSystem(url, settings or {})
 
 
@@ -181,11 +179,9 @@ class KafkaSystem(System):
         self._known.pop(name, None)
 
     def pin(self, ids: Mapping[str, str]) -> None:
-        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them.
-
-        They grow here when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions
-        that brokers still make would wait for those, with all others.
-        """
+        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them. They grow here
+        when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions that brokers
+        still make would wait for those, with all others."""
         self._pinned = dict(ids)
 
     def _as_pinned(self, found: Topic) -> Topic:

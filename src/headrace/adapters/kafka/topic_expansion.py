@@ -63,11 +63,9 @@ def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
 
 
 def _unaware(admin: Admin, topic: str, partitions: int, aware: set[int]) -> list[int]:
-    """The cluster's brokers that do not report all partitions of a topic, with leaders; those that do go into `aware`.
-
-    A client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
-    whose it is: so new ones are made until each broker has answered.
-    """
+    """The cluster's brokers that do not report all partitions of a topic, with leaders; those that do go into `aware`. A
+    client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
+    whose it is: so new ones are made until each broker has answered."""
 
     def hear(listed: Any, asked: int) -> None:
         found = listed.topics.get(topic)

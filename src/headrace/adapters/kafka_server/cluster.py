@@ -55,10 +55,8 @@ _QUICKLY = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")  # keytool runs a
 
 
 class Cluster(ABC):
-    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only: see `KafkaServer`.
-
-    `port` is the first broker's (then counted up), any free one if None; without a `folder` the data go when it stops.
-    """
+    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only: see `KafkaServer`. `port` is
+    the first broker's (then counted up), any free one if None; without a `folder` the data go when it stops."""
 
     def __init__(
         self,

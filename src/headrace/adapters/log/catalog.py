@@ -61,10 +61,8 @@ class Catalog:
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction that alone may write: committed and on disk when the block ends, undone if it raises.
-
-        Without `durable` it may be lost by a power cut (never by a killed process): for heartbeats and status.
-        """
+        """A transaction that alone may write: committed and on disk when the block ends, undone if it raises. Without
+        `durable` it may be lost by a power cut (never by a killed process): for heartbeats and status."""
         with self._writing, _storage_errors(self.path):
             if self._writer is None:
                 if not self._closed and not self.path.exists():
@@ -179,10 +177,8 @@ def connect_to_look(path: Path) -> sqlite3.Connection:
 
 
 def check_catalog(path: Path) -> CommitMark | None:
-    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark.
-
-    After an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog.
-    """
+    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark. After
+    an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog."""
     root, is_unclean = path.parent, ended_unclean(path)
     marks, newest = marks_of(root), None
     with closing(connect_to_look(path)) as db:

@@ -112,9 +112,7 @@ def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collecti
 
 def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[CommitMark]) -> bool:
     """Before a durable transaction: write down the files that this catalog does not name and cannot judge; they stay.
-
-    Whether there may be such files.
-    """
+    Whether there may be such files."""
     if _log_id(db) is None:
         _adopt(db, root, path)
     elif has_unknown(db, marks):
@@ -140,10 +138,8 @@ def add_commit(db: sqlite3.Connection, root: Path) -> CommitMark | None:
 
 
 def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
-    """Take a catalog that nothing can be compared with: of an older Headrace.
-
-    It may be an older copy. So what it does not refer to now is never deleted; and where names alone show it, it is refused.
-    """
+    """Take a catalog that nothing can be compared with: of an older Headrace. It may be an older copy. So what it does not
+    refer to now is never deleted; and where names alone show it, it is refused."""
     begin(db)
     for name in data_files_of(root):
         if is_referenced(db, name):

@@ -42,9 +42,7 @@ class _Pending:
 
 class ChunkWriter:
     """Writes one data file, made when it is first needed. Nothing counts before the chunks that `close` gives are committed.
-
-    `root` is the log's folder; `name_parts` (see `file_names`) say who writes, for the collection of garbage.
-    """
+    `root` is the log's folder; `name_parts` (see `file_names`) say who writes, for the collection of garbage."""
 
     def __init__(self, root: Path, name_parts: Sequence[str]) -> None:
         self._root = root
@@ -58,9 +56,7 @@ class ChunkWriter:
 
     def write(self, stream: str, partition: int, batch: pa.RecordBatch) -> None:
         """Append a batch of `RECORD_SCHEMA` to a partition; batches are cut and joined into chunks in their order.
-
-        `RecordTooLargeError` for a record above `RECORD_BYTES_MAX`, then nothing of the batch was taken.
-        """
+        `RecordTooLargeError` for a record above `RECORD_BYTES_MAX`, then nothing of the batch was taken."""
         batch = _conformed(batch)
         refuse_too_large(batch, f"{stream!r} partition {partition}")
         pending = self._pending.setdefault((stream, partition), _Pending())
@@ -141,10 +137,8 @@ class ChunkWriter:
 
 
 def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:
-    """The records of a chunk, a view of the mapped file (no copy), once its checksum has been verified.
-
-    `StorageError`, naming the file and the range, if it is missing or damaged.
-    """
+    """The records of a chunk, a view of the mapped file (no copy), once its checksum has been verified. `StorageError`,
+    naming the file and the range, if it is missing or damaged."""
     try:
         with pa.memory_map(str(root / chunk.file), "r") as file:
             size = file.size()
@@ -169,10 +163,8 @@ def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:
 
 
 def read_range(root: Path, chunks: Sequence[Chunk], start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records start <= offset < end of ONE partition, as (offset of the first row, batch), in order.
-
-    `chunks` are committed ones that cover the range, in order; `StorageError` if they leave a gap.
-    """
+    """The records start <= offset < end of ONE partition, as (offset of the first row, batch), in order. `chunks` are
+    committed ones that cover the range, in order; `StorageError` if they leave a gap."""
     position = start
     for chunk in chunks:
         assert chunk.base_offset is not None, "only committed chunks have offsets"

@@ -51,10 +51,8 @@ class LogJobStore(JobStore):
             self._checked_free(db, holder, now_us)
 
     def _checked_free(self, db: Any, holder: DriverLease, now_us: int) -> tuple[int, int]:
-        """The epoch that comes next, and since when this run has held the application (now, if it did not).
-
-        `FencedError` if this store had the application, and another driver has come since: it does not come back.
-        """
+        """The epoch that comes next, and since when this run has held the application (now, if it did not). `FencedError` if
+        this store had the application, and another driver has come since: it does not come back."""
         if self._epoch is not None:
             self._check_epoch(db, self._epoch)
         row = db.execute(

@@ -23,10 +23,8 @@ _COMMIT_BYTES = 256 * 1024 * 1024
 
 
 def produce(catalog: Catalog, name: str, records: Iterable[Any], key: Serde | None, value: Serde | None) -> int:
-    """Append `records`; the number written.
-
-    Each `COMMIT_RECORDS` are one commit, all or nothing, or several if they are large: when one fails, those before it stay.
-    """
+    """Append `records`; the number written. Each `COMMIT_RECORDS` are one commit, all or nothing, or several if they are
+    large: when one fails, those before it stay."""
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         length = sum(end for _, end in stream_tables.bounds_of(db, stream).values())

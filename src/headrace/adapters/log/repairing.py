@@ -40,11 +40,9 @@ class Repaired:
 
 
 def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repaired:
-    """Take the catalog that is there, and move what it does not know to the quarantine.
-
-    `with_unknown`: what producers wrote, and it does not know, is appended to the streams first. What applications wrote is
-    not: they continue from the positions that this catalog has, and write it again.
-    """
+    """Take the catalog that is there, and move what it does not know to the quarantine. `with_unknown`: what producers
+    wrote, and it does not know, is appended to the streams first. What applications wrote is not: they continue from the
+    positions that this catalog has, and write it again."""
     root, path = found.root, found.root / FILE_NAME
     if not found.is_usable:
         raise StorageError(f"the catalog {path} cannot be taken: {found.catalog}", "rebuild it from the data files: --rebuild")
@@ -65,10 +63,8 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
 
 def rebuild(found: Verified, now: datetime) -> Repaired:
     """Make a catalog of the data files: with the old one where that can be read, else with nothing but what the files say.
-
-    It is built under another name, and appears as the last step. Killed before, the log still has no usable catalog, and what
-    was moved is nothing that another rebuild needs.
-    """
+    It is built under another name, and appears as the last step. Killed before, the log still has no usable catalog, and
+    what was moved is nothing that another rebuild needs."""
     root, path = found.root, found.root / FILE_NAME
     if found.is_usable:
         return take(found, now, with_unknown=True)

@@ -51,10 +51,8 @@ def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_o
 
 
 def expand_stream(db: sqlite3.Connection, name: str, partitions: int) -> StreamDescription:
-    """Add empty partitions until there are `partitions`; `IncompatibleChangeError` if there are as many, or more.
-
-    Chunks that were written for the old count are still committed: their partitions stay.
-    """
+    """Add empty partitions until there are `partitions`; `IncompatibleChangeError` if there are as many, or more. Chunks
+    that were written for the old count are still committed: their partitions stay."""
     stream = stream_row(db, name)
     before = stream.description.partitions
     check_expansion(name, before, partitions)

@@ -28,12 +28,10 @@ _URL_SHOWN_MAX = 100
 
 
 def open_system(url: str, *, create: bool = True) -> LogSystem:
-    """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`.
-
-    `ConfigError` for another kind of URL, `SetupError` for a folder that cannot be written (or holds no log),
-    `StorageError` for a catalog that is damaged, of a newer Headrace, missing beside data files, or older than these. Close it,
-    or use it as a context manager.
-    """
+    """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`. `ConfigError` for
+    another kind of URL, `SetupError` for a folder that cannot be written (or holds no log), `StorageError` for a catalog
+    that is damaged, of a newer Headrace, missing beside data files, or older than these. Close it, or use it as a context
+    manager."""
     return LogSystem(open_catalog(root_of(url), create=create))
 
 
@@ -142,9 +140,7 @@ class LogSystem(System):
 
     def chunks(self, stream: str, partition: int, start: int, end: int) -> list[Chunk]:
         """The committed chunks that hold start <= offset < end, whole, in order; to be read by `data_files.read_range`.
-
-        `OffsetOutOfRangeError` if the stream does not hold all of them (any more).
-        """
+        `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
         with self._catalog.read() as db:
             row = stream_tables.stream_row(db, stream)
             check_range(stream, partition, checked_bounds(stream, stream_tables.bounds_of(db, row), partition), start, end)
