@@ -101,7 +101,7 @@ def _check(pin: Pin, path: Path, found: str | None) -> None:
 @contextmanager
 def _turn(folder: Path, tell: Tell) -> Iterator[None]:
     with (folder / ".lock").open("a") as lock:
-        give_up, told = time.monotonic() + LOCK_S_MAX, False
+        give_up, is_reported = time.monotonic() + LOCK_S_MAX, False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,9 +112,9 @@ def _turn(folder: Path, tell: Tell) -> Iterator[None]:
                         f"another process has been fetching into {folder} for more than {LOCK_S_MAX} seconds",
                         "end that process and try again",
                     ) from None
-            if not told:
+            if not is_reported:
                 tell(f"waiting for another process that fetches into {folder}")
-                told = True
+                is_reported = True
             time.sleep(_LOCK_POLL_S)
         yield
 

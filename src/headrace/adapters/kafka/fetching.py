@@ -19,7 +19,7 @@ FETCH_S = 60.0
 _TOPIC_S = 5.0
 _BATCH = 10_000
 # What a consumer tells and gets over by itself, as soon as the broker is there again.
-GONE_FOR_NOW = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
+UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
 
 
 class _Reader:
@@ -71,7 +71,7 @@ def fetched(
     with _reader(client, keep) as reading_by:
         reading = _Reading(reading_by, {(topic, partition): (start, end)})
         while reading.left:
-            rows = [message for _, message in reading.heard()]
+            rows = [message for _, message in reading.next_messages()]
             if rows:
                 yield _rows(rows)
 
@@ -87,7 +87,7 @@ def fetched_together(
     with _reader(client) as reading_by:
         reading = _Reading(reading_by, ranges)
         while reading.left:
-            for place, message in reading.heard():
+            for place, message in reading.next_messages():
                 rows[place].append(message)
     return {place: [_rows(own)] if own else [] for place, own in rows.items()}
 
@@ -102,15 +102,15 @@ class _Reading:
     def __init__(self, reader: _Reader, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         self._consumer = reader.consumer
         self.left = {place: [start, end] for place, (start, end) in ranges.items() if start < end}
-        self._heard_s = time.monotonic()
+        self._answered_s = time.monotonic()
         self._asked(lambda: reader.assign({place: start for place, (start, _) in self.left.items()}))
 
-    def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
+    def next_messages(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What has come of committed records, waiting a little for the first."""
         for message in self._asked(lambda: received(self._consumer, _BATCH)):
-            if self._took(message):
+            if self._advance(message):
                 yield (message.topic(), message.partition()), message
-        if self.left and time.monotonic() - self._heard_s > FETCH_S:
+        if self.left and time.monotonic() - self._answered_s > FETCH_S:
             (topic, partition), (done, end) = min(self.left.items())
             raise RoundFailedError(
                 f"topic {topic!r} partition {partition}: nothing came from offset {done} on for {FETCH_S:.0f} s, "
@@ -118,11 +118,11 @@ class _Reading:
                 "is the broker up?",
             )
 
-    def _took(self, message: Any) -> bool:
+    def _advance(self, message: Any) -> bool:
         """Note how far it brings us; whether it is a record that is wanted."""
         error = message.error()
         place = (message.topic(), message.partition()) if message.topic() else min(self.left)
-        if error is not None and error.code() in GONE_FOR_NOW:
+        if error is not None and error.code() in UNREACHABLE:
             return False
         if error is not None and error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             done = self.left.get(place, [message.offset()])[0]
@@ -132,7 +132,7 @@ class _Reading:
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise RoundFailedError(f"topic {place[0]!r} partition {place[1]}: {error.str()}", "is the broker up?")
-        self._heard_s = time.monotonic()
+        self._answered_s = time.monotonic()
         if place not in self.left:  # beyond its end, while others are read
             return False
         done, end = self.left[place]

@@ -93,7 +93,7 @@ class KafkaJobStore(JobStore):
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
         try:
-            return self._taken(holder, since_us, now_us)
+            return self._new_epoch(holder, since_us, now_us)
         except BaseException:  # the next driver need not wait until the heartbeat is old
             try:
                 self.release(self._epoch)
@@ -103,7 +103,7 @@ class KafkaJobStore(JobStore):
                 self._coordinator.close()
             raise
 
-    def _taken(self, holder: DriverLease, since_us: int, now_us: int) -> int:
+    def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
         self._epoch = 1 + max(self._stored_epochs())
         self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)

@@ -48,7 +48,7 @@ _OWN_TIMES = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
 _ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
-GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
+ABSENT_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
 def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
@@ -191,7 +191,7 @@ class KafkaSystem(System):
         return known if known is not None and is_grown and found.name in self._pinned else found
 
     def _check_pinned(self, name: str) -> None:
-        deadline_s = time.monotonic() + GONE_S
+        deadline_s = time.monotonic() + ABSENT_S
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
         if topic is None or topic.id != self._pinned[name]:
@@ -312,8 +312,8 @@ class KafkaSystem(System):
 
     def limits(self, streams: Collection[str]) -> dict[str, StreamLimits]:
         """By the topics' settings; where this user may not ask for them, only what is true of any topic."""
-        told = self._admin.topic_settings(streams)
-        return {stream: limits_of(told.get(stream, {}), self.connection.client) for stream in sorted(streams)}
+        settings = self._admin.topic_settings(streams)
+        return {stream: limits_of(settings.get(stream, {}), self.connection.client) for stream in sorted(streams)}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """A worker needs to know nothing more: it fetches the offsets."""

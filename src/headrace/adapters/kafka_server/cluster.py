@@ -234,7 +234,7 @@ class Cluster(ABC):
         assert self._folder is not None
         plan = self._started_plan()
         environ = {name: value for name, value in handed_on(os.environ).items() if not name.startswith("KAFKA_")}
-        going = self._folder if self._kept_folder is None else None
+        temporary = self._folder if self._kept_folder is None else None
         new = {}  # brokers that have no storage yet
         for node in plan.ports:
             home = self._folder / f"broker-{node}"
@@ -242,7 +242,7 @@ class Cluster(ABC):
             file = home / "server.properties"
             file.touch(mode=0o600)
             file.write_text(as_text(server_properties(plan, node, home / "data")), encoding="utf-8")
-            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, going)
+            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, temporary)
             if not (home / "data" / "meta.properties").exists():
                 new[self._processes[node].log] = file
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -257,9 +257,9 @@ class Cluster(ABC):
         plan, end = self._started_plan(), time.monotonic() + START_S_MAX
         left = sorted(waited_for)
         while left:
-            gone = [node for node in waited_for if waited_for[node].pid is None]
-            if gone or time.monotonic() > end:
-                what = f"broker {gone[0]} ended" if gone else f"no answer in {START_S_MAX:.0f} seconds"
+            ended = [node for node in waited_for if waited_for[node].pid is None]
+            if ended or time.monotonic() > end:
+                what = f"broker {ended[0]} ended" if ended else f"no answer in {START_S_MAX:.0f} seconds"
                 raise SetupError(
                     f"the Kafka server did not start: {what}. The end of its log:\n{self.last_lines()}",
                     "the lines above are Kafka's own; a property given to it, a taken port or too little memory are usual",
