@@ -123,6 +123,21 @@ class Admin:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {waited_s:.0f} s"))
         return futures
 
+    def _answers(self, what: str, request: Callable[[AdminClient], Mapping[Any, Any]], *absent: int) -> dict[Any, Any]:
+        """What each future of a request gives, without those that failed with the codes `absent`."""
+
+        def ask() -> dict[Any, Any]:
+            found = {}
+            for key, future in self._requested(request).items():
+                try:
+                    found[key] = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in absent:
+                        raise
+            return found
+
+        return self.answer(what, ask)
+
     def _bound_s(self, cause: KafkaError) -> float:
         """For how long it may help to ask again."""
         if cause.code() in _RIGHTS:
@@ -161,14 +176,10 @@ class Admin:
             return {}
         absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
-        def ask() -> dict[str, Topic]:
-            wanted = TopicCollection(sorted(names))
-            futures = self._requested(lambda c: c.describe_topics(wanted, request_timeout=self._request_s))
-            found = {name: _result(future, *absent) for name, future in futures.items()}
-            return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items() if one is not None}
-
+        wanted = TopicCollection(sorted(names))
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
-        return self.answer(title, ask)
+        found = self._answers(title, lambda c: c.describe_topics(wanted, request_timeout=self._request_s), *absent)
+        return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items()}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
         """Create a topic and wait until all its partitions have a leader. `settings` win over the user's kafka.topic.*."""
@@ -247,12 +258,8 @@ class Admin:
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is deleted."""
-
-        def ask() -> None:
-            futures = self._requested(lambda client: client.delete_topics([name], operation_timeout=15))
-            _result(futures[name], KafkaError.UNKNOWN_TOPIC_OR_PART)  # deleted: by the request before, or by others
-
-        self.answer(f"delete topic {name!r}", ask)
+        deleted = KafkaError.UNKNOWN_TOPIC_OR_PART  # by the request before, or by others
+        self._answers(f"delete topic {name!r}", lambda c: c.delete_topics([name], operation_timeout=15), deleted)
         deadline_s = time.monotonic() + self.connection.wait_s
         while name in self.names():
             if time.monotonic() > deadline_s:
@@ -316,16 +323,11 @@ class Admin:
     def purge(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before `offsets`; `OffsetOutOfRangeError` for one beyond the end."""
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-
-        def ask() -> None:
-            answers = self._requested(lambda client: client.delete_records(wanted, request_timeout=10))
-            for place, future in answers.items():
-                if _result(future, KafkaError.OFFSET_OUT_OF_RANGE) is None:
-                    raise OffsetOutOfRangeError(
-                        f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
-                    )
-
-        self.answer(f"purge topic {topic!r}", ask)
+        beyond = KafkaError.OFFSET_OUT_OF_RANGE
+        found = self._answers(f"purge topic {topic!r}", lambda c: c.delete_records(wanted, request_timeout=10), beyond)
+        for place in wanted:
+            if place not in found:
+                raise OffsetOutOfRangeError(f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end")
 
     def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
         """The settings of these topics, without those that this user may not ask for, or that are not there."""
@@ -333,12 +335,12 @@ class Admin:
         if not resources:
             return {}
 
-        def ask() -> dict[str, dict[str, str | None]]:
-            futures = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
-            found = {one: _result(future, *_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART) for one, future in futures.items()}
-            return {resources[one]: {name: e.value for name, e in own.items()} for one, own in found.items() if own is not None}
-
-        return self.answer("read the settings of topics", ask)
+        found = self._answers(
+            "read the settings of topics",
+            lambda c: c.describe_configs(list(resources), request_timeout=self._request_s),
+            *(*_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        )
+        return {resources[one]: {name: entry.value for name, entry in own.items()} for one, own in found.items()}
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where we have no right to read it."""
@@ -366,13 +368,3 @@ def plain_cause(text: str) -> str | None:
     'connection refused'
     """
     return next((plain for words, plain in _PLAIN.items() if words in text), None)
-
-
-def _result(future: Any, *passed: int) -> Any:
-    """What a future gives that is done; None where it failed with one of these codes."""
-    try:
-        return future.result()
-    except KafkaException as error:
-        if error.args[0].code() not in passed:
-            raise
-        return None

@@ -76,19 +76,18 @@ class ClientPool(Generic[T]):
 
     def keep(self, key: str, client: T) -> None:
         """Keep `client` under `key`, in place of the one that was there."""
-        dropped: list[T | None] = []  # they close outside of the lock: that may take a moment
         with self._lock:
-            dropped.append(self._clients.pop(key, None))
-            dropped += self._put(key, client)
+            dropped = self._clients.pop(key, None), self._put(key, client)
+        del dropped  # they close outside of the lock: that may take a moment
 
     def shared(self, key: str, make: Callable[[], T]) -> T:
         """The client kept under `key`, made if there is none; it stays in the pool."""
-        dropped: list[T] = []
         with self._lock:
             client = self._clients.pop(key, None)
             if client is None:
                 client = make()
-            dropped += self._put(key, client)
+            dropped = self._put(key, client)
+        del dropped
         return client
 
     def _put(self, key: str, client: T) -> list[T]:
@@ -220,10 +219,9 @@ def send_offsets(
     client: Mapping[str, Any],
     group: str,
     offsets: Sequence[TopicPartition],
-    bound_s: float = OFFSETS_S,
     deadline: Deadline | None = None,
 ) -> None:
-    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`. librdkafka
+    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `OFFSETS_S`. librdkafka
     does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so it is called in
     a thread that is left behind then. Its producer is not to be used again."""
     answer: list[Exception | None] = []
@@ -231,7 +229,7 @@ def send_offsets(
 
     def send() -> None:
         try:
-            retried(producer.send_offsets_to_transaction, list(offsets), metadata, bound_s, bound_s=bound_s)
+            retried(producer.send_offsets_to_transaction, list(offsets), metadata, OFFSETS_S, bound_s=OFFSETS_S)
             answer.append(None)
         except Exception as error:
             answer.append(error)
@@ -239,10 +237,10 @@ def send_offsets(
     thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
     began_s, deadline = time.monotonic(), deadline or Deadline()
     thread.start()
-    while thread.is_alive() and (left_s := deadline.left_s(began_s, bound_s)) > 0:
+    while thread.is_alive() and (left_s := deadline.left_s(began_s, OFFSETS_S)) > 0:
         thread.join(min(left_s, _LOOK_S))
     if not answer:
-        text = f"the positions of group {group!r} were not taken within {bound_s:g} s"
+        text = f"the positions of group {group!r} were not taken within {OFFSETS_S:g} s"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
     if answer[0] is not None:
         raise answer[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from headrace.adapters.common.offset_resolver import check_range, checked_bounds
 from headrace.adapters.log.chunks import Chunk
 from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
-from headrace.errors import StorageError, StreamExistsError, StreamNotFoundError
+from headrace.errors import StorageError, StreamExistsError, StreamNotFoundError, hint_of_missing
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.streams import StreamDescription
 
@@ -187,12 +186,6 @@ def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int])
 
 def _not_found(db: sqlite3.Connection, name: str) -> StreamNotFoundError:
     names = [stream.name for stream in all_streams(db) if stream.internal_of is None]
-    near = difflib.get_close_matches(str(name), names, 3, 0.7)
-    if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    elif names:
-        more = " …" if len(names) > _NAMES_SHOWN_MAX else ""
-        hint = f"there are: {', '.join(names[:_NAMES_SHOWN_MAX])}{more}"
-    else:
-        hint = "the log has no streams yet: create it with create_stream, or `headrace stream create`"
-    return StreamNotFoundError(f"stream {name!r} does not exist", hint)
+    shown = ", ".join(names[:_NAMES_SHOWN_MAX]) + (" …" if len(names) > _NAMES_SHOWN_MAX else "")
+    create = f"create it with create_stream, or `headrace stream create`; there are: {shown or 'none yet'}"
+    return StreamNotFoundError(f"stream {name!r} does not exist", hint_of_missing(str(name), names, create))
