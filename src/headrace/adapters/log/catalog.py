@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,10 +22,10 @@ from headrace.adapters.log.catalog_files import (
     SCHEMA_VERSION,
     check_can_be_made,
     make_catalog,
-    make_folder,
     refuse_orphans,
 )
 from headrace.adapters.log.commit_marks import CommitMark, begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
+from headrace.environment import checked_folder
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck
@@ -49,14 +49,17 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A transaction that sees one state of the catalog and blocks no writer. Keep it short: read, then leave."""
-        with self._reading, _storage_errors(self.path):
+        with self._reading, _storage_errors(self.path), ExitStack() as stack:
             if self._reader is None and (self._closed or self.path.exists()):
                 self._reader = self._connected()
-            if self._reader is None:
+            connection = self._reader
+            if connection is None:
                 refuse_orphans(self.root)
+                connection = stack.enter_context(closing(sqlite3.connect(":memory:", isolation_level=None)))
+                connection.executescript(SCHEMA)
             else:
                 self._check_in_place()
-            with self._reader_or_empty() as connection, transaction(connection, "BEGIN"):
+            with transaction(connection, "BEGIN"):
                 yield connection
 
     @contextmanager
@@ -67,7 +70,7 @@ class Catalog:
             if self._writer is None:
                 if not self._closed and not self.path.exists():
                     refuse_orphans(self.root)
-                    make_folder(self.root)
+                    checked_folder(self.root, "the log")
                     make_catalog(self.path)
                 self._writer = self._connected()
             self._check_in_place()
@@ -98,15 +101,6 @@ class Catalog:
             for connection in (self._reader, self._writer):
                 if connection is not None:
                     connection.close()
-
-    @contextmanager
-    def _reader_or_empty(self) -> Iterator[sqlite3.Connection]:
-        if self._reader is not None:
-            yield self._reader
-            return
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-            empty.executescript(SCHEMA)
-            yield empty
 
     def _connected(self) -> sqlite3.Connection:
         """A connection to a catalog that is the newest one of its folder."""

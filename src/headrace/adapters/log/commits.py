@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.adapters.log.commit_marks import CommitMark, marks_of, mismatch, unknown_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
@@ -60,18 +61,25 @@ def _is_marked(db: sqlite3.Connection) -> bool:
 
 
 def _value_of(db: sqlite3.Connection, kind: str, key: str) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (kind, key)).fetchone()
-    return None if row is None else str(row[0])
+    rows = _rows(db, "value", kind, "AND key = ?", key)
+    return str(rows[0][0]) if rows else None
+
+
+def _rows(db: sqlite3.Connection, columns: str, kind: str, more: str = "", *values: str) -> list[Any]:
+    """Of the table `log`; none in a catalog of an older Headrace, which does not have it."""
+    if not _has_table(db):
+        return []
+    return db.execute(f"SELECT {columns} FROM log WHERE kind = ? {more}", (kind, *values)).fetchall()
 
 
 def _newest_of(db: sqlite3.Connection) -> int:
-    (newest,) = db.execute("SELECT max(key) FROM log WHERE kind = ?", (_COMMITS,)).fetchone()
-    return 0 if newest is None else int(newest)
+    rows = _rows(db, "key", _COMMITS, "ORDER BY key DESC LIMIT 1")
+    return int(rows[0][0]) if rows else 0
 
 
 def newest_mark(db: sqlite3.Connection) -> CommitMark | None:
     """The mark that the newest commit has, or should have."""
-    if not _has_table(db) or not _is_marked(db):
+    if not _is_marked(db):
         return None
     log, number = _log_id(db), _newest_of(db)
     token = _token_of(db, number)
@@ -80,15 +88,13 @@ def newest_mark(db: sqlite3.Connection) -> CommitMark | None:
 
 def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[CommitMark]) -> str | None:
     """Why this catalog is not the newest one of its folder; None if it is. `marks` were looked up before the transaction."""
-    if not _has_table(db):
-        return mismatch(None, 0, marks, partial(_token_of, db))
     lost = not marks and _is_marked(db) and not marks_of(root)  # if there are some by now, the first commit has just been
     return mismatch(_log_id(db), _newest_of(db), marks, partial(_token_of, db), lost_marks=lost)
 
 
 def has_unknown(db: sqlite3.Connection, marks: Collection[CommitMark]) -> bool:
     """Whether a commit was begun that this catalog does not have."""
-    return _has_table(db) and bool(unknown_of(marks, _log_id(db), partial(_token_of, db)))
+    return bool(unknown_of(marks, _log_id(db), partial(_token_of, db)))
 
 
 def _token_of(db: sqlite3.Connection, number: int) -> str | None:
@@ -154,7 +160,7 @@ def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
 
 
 def _is_kept(db: sqlite3.Connection, kind: str, name: str) -> bool:
-    return _has_table(db) and _value_of(db, kind, name) is not None
+    return _value_of(db, kind, name) is not None
 
 
 def forget_what_is_certain(db: sqlite3.Connection) -> None:
@@ -169,10 +175,7 @@ def add_repair(db: sqlite3.Connection, quarantine: str) -> None:
 
 def repairs_of(db: sqlite3.Connection) -> list[str]:
     """The folders, relative to the log's, to which repairs have moved files: another catalog may come back for these."""
-    if not _has_table(db):
-        return []
-    rows = db.execute("SELECT key FROM log WHERE kind = ? ORDER BY key", (_REPAIRS,))
-    return [folder for (folder,) in rows.fetchall()]
+    return [folder for (folder,) in _rows(db, "key", _REPAIRS, "ORDER BY key")]
 
 
 def forget_repairs(db: sqlite3.Connection, folders: Collection[str]) -> None:
@@ -243,9 +246,7 @@ def fate_of(
 def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:
     """What in the catalog cannot be, such as after a -wal file of another state was applied to it. Without `whole` only what
     can be seen at once."""
-    if _has_table(db):
-        counted = db.execute("SELECT min(key), max(key), count(*) FROM log WHERE kind = ?", (_COMMITS,))
-        low, high, count = counted.fetchone()
+    for low, high, count in _rows(db, "min(key), max(key), count(*)", _COMMITS):
         if count and int(high) - int(low) + 1 != count:
             yield f"of its commits {int(low)} to {int(high)} only {count} are there"
     if not whole:
