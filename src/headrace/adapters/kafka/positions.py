@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,11 +111,8 @@ def committed_epoch(client: Mapping[str, Any], application: str, deadline: Deadl
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
     """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
-    readers: dict[tuple[str, int], int] = {}
-    for task in model.sub_topology(sub_topology).tasks:
-        for ssp in task.ssps:
-            place = (ssp.stream, ssp.partition)
-            readers[place] = readers.get(place, 0) + 1
+    tasks = model.sub_topology(sub_topology).tasks
+    readers = Counter((ssp.stream, ssp.partition) for task in tasks for ssp in task.ssps)
     return {place for place, count in readers.items() if count > 1}
 
 
