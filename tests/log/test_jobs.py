@@ -134,9 +134,10 @@ class TestHolding:
         ):
             assert not is_known_dead(other)
 
-    def test_the_steps_are_announced(self, system: LogSystem) -> None:
+    def test_the_steps_are_announced(self, system: LogSystem, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[tuple[str, int]] = []
-        store = system.job_store("app", lambda protocol, step: seen.append((protocol, step)))
+        monkeypatch.setattr(job_store, "reached", lambda protocol, step: seen.append((protocol, step)))
+        store = system.job_store("app")
         epoch = store.acquire(this_process("r", now()), now())
         store.commit_round(round_commit(system.root, epoch, 1, [], None))
         assert seen == [("start", n) for n in range(1, 6)] + [("log", n) for n in range(9, 13)]
