@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.driver.job_status import RunStatus
     from headrace.dsl.displayable import Displayable
     from headrace.dsl.preview import Preview
-    from headrace.ports import Engine
+    from headrace.exchange.engine import Engine
 
 
 class StartOptions(TypedDict, total=False):

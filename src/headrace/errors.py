@@ -8,7 +8,7 @@ import difflib
 import os
 from collections.abc import Iterable
 
-from headrace.visible import indented, visible
+from headrace.terminal_text import indented, safe_text
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # a frame of a file below it is ours, not the user's
 _ALIKE = 0.7  # of all letters; at less, words are taken for each other that only share an ending
@@ -26,7 +26,7 @@ class HeadraceError(Exception):
 
     def __str__(self) -> str:
         """For people: message and hint, of which a terminal obeys nothing."""
-        return visible(self.message if self.hint is None else f"{self.message}\n  hint: {indented(self.hint)}")
+        return safe_text(self.message if self.hint is None else f"{self.message}\n  hint: {indented(self.hint)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuilt, (type(self), self.__dict__ | {"args": self.args}))
@@ -55,10 +55,8 @@ class TopologyError(HeadraceError):
 
 
 class AppLoadError(HeadraceError):
-    """The file of an application cannot be loaded, or holds no application.
-
-    `user_traceback` is what its own code raised, from its first line on; empty where it raised nothing.
-    """
+    """The file of an application cannot be loaded, or holds no application. `user_traceback` is what its own code raised,
+    from its first line on; empty where it raised nothing."""
 
     def __init__(self, message: str, hint: str | None = None, *, user_traceback: str = "") -> None:
         super().__init__(message, hint)
@@ -89,10 +87,8 @@ class SerdeError(HeadraceError):
 
 
 class RecordError(HeadraceError):
-    """One record could not be processed, and no dead-letter stream is set; nothing of its round was committed.
-
-    `stream`, `partition` and `offset` name the record; `error_class` and `error_message` say what was raised.
-    """
+    """One record could not be processed, and no dead-letter stream is set; nothing of its round was committed. `stream`,
+    `partition` and `offset` name the record; `error_class` and `error_message` say what was raised."""
 
     def __init__(
         self,
@@ -112,7 +108,7 @@ class RecordError(HeadraceError):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return f"{visible(self.user_traceback.rstrip())}\n\n{text}" if self.user_traceback else text
+        return f"{safe_text(self.user_traceback.rstrip())}\n\n{text}" if self.user_traceback else text
 
 
 class OutOfRangeError(HeadraceError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -50,11 +50,9 @@ class DriverLease:
 
 @dataclass(frozen=True, slots=True)
 class ContainerCommit:
-    """What one container's worker answered for its share of a round.
-
-    `receipt` is what the worker's side of the adapter gave for it (`WorkerPorts.commit` in `worker.container`): on the
-    embedded log the chunks that are to be committed, on Kafka which producer committed.
-    """
+    """What one container's worker answered for its share of a round. `receipt` is what the worker's side of the adapter gave
+    for it (`WorkerPorts.commit` in `worker.container`): on the embedded log the chunks that are to be committed, on Kafka
+    which producer committed."""
 
     lane: int
     checkpoints: tuple[Checkpoint, ...]
@@ -80,11 +78,11 @@ class Streams(Protocol):
 
     name: str
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     def close(self) -> None: ...
 
@@ -115,13 +113,17 @@ class Streams(Protocol):
     def delete_stream(self, name: str) -> None: ...
 
     def produce(self, stream: str, records: Iterable[Any], key: Any = None, value: Any = None) -> int:
-        """Append `records`, in order, all or nothing per call of at most some 100,000; the number of records written."""
+        """Append `records`, in order, all or nothing per 100,000: (key, value) pairs, or `Record`s, whose timestamp, headers
+        and partition count; the number of records written. A record goes to the partition that it asks for, else to Kafka's
+        default for its key, one with a null key to the next in turn. `key` and `value` are serdes; without one, bytes are
+        taken as they are."""
 
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
         """The records from `start` (an offset, a mapping partition to offset, None for the beginning) to the end as it
-        is at the call, partition after partition."""
+        is at the call, partition after partition. `OffsetOutOfRangeError` at once for a start or a partition that is not there;
+        `SerdeError` at a record that does not decode; `StorageError` at a damaged file."""
 
     def beginning_offsets(self, stream: str) -> dict[int, int]: ...
 
@@ -130,10 +132,12 @@ class Streams(Protocol):
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         """Per partition the end of all that was written, what is not committed yet too: `end_offsets` or behind it."""
+        return self.end_offsets(stream)
 
     def held_back_by(self, stream: str) -> dict[int, str]:
         """For messages: the partitions whose end lies before the high watermark, and what holds it back (Kafka: the id
         of the open transaction). Empty where there is no such thing."""
+        return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         """Per partition the first offset whose record is not older; the end where there is none."""
@@ -145,12 +149,9 @@ class Streams(Protocol):
 class System(Streams, Protocol):
     """A system as a job's driver sees it."""
 
-    def job_store(self, application: str, reached: Any = ..., exactly_once: bool = ...) -> JobStore:
-        """The application's store; `reached(protocol, step)` is called at each numbered step of protocol.md.
-
-        Without `exactly_once` outputs may be written before their round counts, where that is cheaper: a round that fails
-        may then show twice in them, never too few times.
-        """
+    def job_store(self, application: str, exactly_once: bool = True) -> JobStore:
+        """The application's store. Without `exactly_once` outputs may be written before their round counts, where that is
+        cheaper: a round that fails may then show twice in them, never too few times."""
 
     def consumer(self) -> SystemConsumer:
         """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
@@ -160,6 +161,7 @@ class System(Streams, Protocol):
 
     def limits(self, streams: Collection[str]) -> Mapping[str, StreamLimits]:
         """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
+        return {}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """Where a worker finds these records by itself (the log: the chunks that hold them); requested only where no
@@ -168,24 +170,22 @@ class System(Streams, Protocol):
     def extents(self, pieces: Sequence[OffsetRange]) -> Mapping[SSP, Sequence[Extent]]:
         """How many bytes the records of these ranges take, piece by piece and in order, for a round's bound; without the
         SSPs of which the system cannot tell. One request for all: every planned round asks."""
+        return {}
 
     def collect_garbage(self) -> Sequence[str]:
         """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system
         does that by itself."""
+        return ()
 
 
 class SystemConsumer:
-    """Where reading begins, as the driver asks a system. Seed: SEP-18 "SystemConsumer Registering Startpoint".
-
-    This is the default form: a system that knows no better takes SPECIFIC_OFFSET only.
-    """
+    """Where reading begins, as the driver asks a system. Seed: SEP-18 "SystemConsumer Registering Startpoint". This is the
+    default form: a system that knows no better takes SPECIFIC_OFFSET only."""
 
     def register(self, ssp: SSP, startpoint: Startpoint | int) -> int:
-        """The offset that `startpoint` means in `ssp` now: where the next record is read.
-
-        `NotSupportedError` for a type that the system does not know, `OffsetOutOfRangeError` for what is not there. An offset
-        in place of a startpoint is deprecated.
-        """
+        """The offset that `startpoint` means in `ssp` now: where the next record is read. `NotSupportedError` for a type
+        that the system does not know, `OffsetOutOfRangeError` for what is not there. An offset in place of a startpoint is
+        deprecated."""
         if isinstance(startpoint, int):
             warnings.warn("register(ssp, offset) is deprecated: give a Startpoint", DeprecationWarning, stacklevel=2)
             startpoint = Startpoint(PositionType.SPECIFIC_OFFSET, startpoint)
@@ -249,7 +249,8 @@ class JobStore(Protocol):
     5. A round that failed in any way: `recover`, and a new round is planned from what that gives.
     6. `heartbeat` every 2 s from a thread of its own; `release` at the end.
 
-    Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists.
+    Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists. At each numbered
+    step of protocol.md `exchange.fault_injection.reached` is called.
 
     `round_ms_max`: a container that worked for longer might not be able to commit any more (protocol.md 3); None is no
     bound.
@@ -281,6 +282,7 @@ class JobStore(Protocol):
     def repairs(self) -> Collection[str]:
         """Names of repairs after which checkpoints of before may be put back: the state files that were there then are kept
         until the repair is not among these any more."""
+        return ()
 
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
@@ -300,35 +302,30 @@ class JobStore(Protocol):
         (protocol.md 7)."""
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        """Those of the current plan, whether their tasks have committed a round yet or not.
-
-        A task that has committed and whose checkpoint is nowhere to be found is a `StorageError`, never left out.
-        """
+        """Those of the current plan, whether their tasks have committed a round yet or not. A task that has committed and
+        whose checkpoint is nowhere to be found is a `StorageError`, never left out."""
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
         """Lanes that must take part in the next round though there is nothing for them to do: what they committed last
         would expire (protocol.md 9). Empty where nothing expires."""
+        return ()
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """What the lane's worker needs for this round from the adapter: where to write, how to commit."""
 
     def commit_round(self, commit: RoundCommit) -> None:
-        """Make a round count in which every container answered well; its checkpoints are the tasks' when this returns.
-
-        Where the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the
-        epoch, the job model or a base is not the current one, `StorageError` if a file that it names is missing; then
-        nothing is changed. Where workers commit (Kafka) each has done so before it answered, and this records it.
-        """
+        """Make a round count in which every container answered well; its checkpoints are the tasks' when this returns. Where
+        the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the epoch,
+        the job model or a base is not the current one, `StorageError` if a file that it names is missing; then nothing is
+        changed. Where workers commit (Kafka) each has done so before it answered, and this records it."""
 
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
-        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still
-        commit, then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more.
-
-        Where workers commit, some containers of the failed round may have committed and others not: each task's
-        checkpoint says for itself, and the next round builds on each as it is.
-        """
+        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still commit,
+        then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more. Where workers commit, some
+        containers of the failed round may have committed and others not: each task's checkpoint says for itself, and the
+        next round builds on each as it is."""
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 
@@ -345,124 +342,3 @@ class JobStore(Protocol):
         """For eyes, never for decisions: not tied to an epoch, and it may be lost."""
 
     def status(self) -> dict[str, dict[str, Any]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class InputSlice:
-    """Offsets start <= o < end of one partition, which the round's containers know as SSP number `ssp`."""
-
-    ssp: int
-    stream: str
-    partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerWork:
-    """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
-
-    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says.
-    """
-
-    lane: int
-    payload: bytes
-    location: str | None
-    records: int
-    inputs: tuple[InputSlice, ...] = ()
-
-
-class RoundControl(Protocol):
-    """The driver's side of two signals to the containers of a round: stop and throw the work away, or end soon and commit
-    what was reached. The worker's side is `worker.ports.RoundSignals`.
-
-    A signal only saves time. A worker that gets none works on: its round is cancelled by the engine, or cut short after
-    `max_round_ms`, and what must not be committed is refused at its commit.
-    """
-
-    def begin(self, epoch: int) -> None:
-        """Drop what is left of rounds of earlier epochs."""
-
-    def terms_of(self, round_id: RoundId) -> SystemPayload:
-        """What a worker of the round needs to get its signals. No secret is in it: the engine may log it."""
-
-    def stop(self, round_id: RoundId) -> None: ...
-
-    def cut(self, round_id: RoundId) -> None: ...
-
-    def ended(self, round_id: RoundId) -> None:
-        """All containers have answered: no signal is of use any more."""
-
-    def close(self) -> None: ...
-
-
-WORKER_DIED = "PythonWorkerDied"
-ENGINE_LOST = "EngineLost"
-
-
-class EngineFailure(Exception):
-    """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
-    `error_class` `WORKER_DIED`: a process that ran containers ended without an answer; `ENGINE_LOST`: the engine itself
-    has ended, and runs nothing any more."""
-
-    def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.in_expression = in_expression
-        self.cancelled = cancelled
-        self.error_class = error_class
-
-
-@dataclass(frozen=True, slots=True)
-class DriverAddress:
-    """Where workers on other machines reach the driver: they connect with `host`, a name or an address, and it listens
-    at its address `bind`."""
-
-    host: str
-    bind: str
-
-
-class Engine(Protocol):
-    """Runs the containers of a round: on Spark, or in this process. `program` is a `exchange.messages.Program`.
-
-    `reads`: it reads the ranges that are a work's `inputs`, and gives the rows to the container; else their workers do.
-    `driver_address`: where its workers reach the driver's machine; None where they run on it.
-    """
-
-    slots: int
-    reads: bool
-    driver_address: DriverAddress | None
-
-    def run(
-        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
-    ) -> list[bytes]:
-        """Run each inner sequence as one Spark task; the summaries, one per container, in any order. Raises
-        `EngineFailure` if the job failed or was cancelled: what single containers did by then is for `JobStore.recover`
-        to find out."""
-
-    def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
-        """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""
-
-    def frames(
-        self,
-        sub_topology: str,
-        round_id: str,
-        works: Sequence[Sequence[ContainerWork]],
-        program: Any,
-        endpoints: Sequence[int],
-    ) -> Sequence[Any]:
-        """For each of these endpoints a DataFrame of what `works` read behind its chain, each record once: key, value,
-        timestamp, partition, offset, headers, for the user's own code in the calling thread. What that starts is cancelled
-        with the round. `EngineFailure` where an expression raises on one of the records: then no code has seen any."""
-
-    def failure_in(self, error: BaseException) -> EngineFailure | None:
-        """What the engine says, in one line, where it is behind `error`, which the user's code raised over a frame."""
-
-    def cancel(self, round_id: str) -> None:
-        """Cancel what runs for the round, and what would be started for it."""
-
-    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
-        """Run `work` on each machine that has workers; what does not end within that time is cancelled. Raises nothing:
-        it is for work that only saves time."""
-
-    def close(self) -> None: ...

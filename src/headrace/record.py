@@ -13,10 +13,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 class Record(msgspec.Struct, frozen=True, gc=False, dict=False):  # type: ignore[call-arg, misc, unused-ignore]
     """One record. A function over records gets one; a frozen struct costs 87 ns to make, a dataclass ten times that.
-
-    `timestamp_us` is µs since the epoch, UTC (None only where a producer leaves it to the system); `headers` are
-    (name, bytes) pairs. `stream`, `partition` and `offset` say where it was read; for `produce`, `partition` asks for one.
-    """
+    `timestamp_us` is µs since the epoch, UTC (None only where a producer leaves it to the system); `headers` are (name,
+    bytes) pairs. `stream`, `partition` and `offset` say where it was read; for `produce`, `partition` asks for one."""
 
     key: Any = None
     value: Any = None

@@ -16,7 +16,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
-from headrace.adapters.kafka.job_store import no_steps
 from headrace.adapters.kafka.names import checkpoint_topic
 from headrace.adapters.kafka.positions import task_positions
 from headrace.adapters.kafka.system import open_system as open_kafka
@@ -92,7 +91,7 @@ def _commit_on_kafka(store: Any, commit: RoundCommit, bases: Bases) -> None:
         )
         shared = {tuple(place) for place in terms["shared"]}
         made = container.checkpoints
-        transaction = LaneTransaction(lane, no_steps)
+        transaction = LaneTransaction(lane)
         base = [p for checkpoint in made for p in task_positions(store.application, bases[checkpoint.task], shared)]
         assert transaction.check(base) is Verdict.WORK
         transaction.begin()

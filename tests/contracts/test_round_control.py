@@ -19,8 +19,8 @@ from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl, FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
 from headrace.errors import SetupError
+from headrace.exchange.engine import DriverAddress
 from headrace.model.checkpoint import RoundId
-from headrace.ports import DriverAddress
 
 LOOPBACK = DriverAddress("127.0.0.1", "127.0.0.1")
 ROUND, OTHER = RoundId(7, "by-carrier", 3), RoundId(7, None, 3)

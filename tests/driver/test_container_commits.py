@@ -23,11 +23,12 @@ from headrace.adapters.log.system import LogSystem
 from headrace.codec.documents import decode
 from headrace.driver import generation
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
+from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
 from headrace.exchange.messages import TaskPlan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, ContainerWork, DriverLease, EngineFailure, RoundCommit
+from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 from headrace.state.files import task_folder_of
 from headrace.wiring.worker import entry as worker
 from headrace.wiring.worker import worker_state
@@ -119,12 +120,12 @@ def no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def own_store(self: LogSystem, application: str, reached: Any, exactly_once: bool = True) -> OwnStore:
-        return OwnStore(self._catalog, application, reached)
+    def own_store(self: LogSystem, application: str, exactly_once: bool) -> OwnStore:
+        return OwnStore(self._catalog, application)
 
     monkeypatch.setattr(generation, "FAILURES_MAX", 50)
     original = LogSystem.job_store
-    monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *reached: own_store(s, a, *reached) if reached else original(s, a))
+    monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *how: own_store(s, a, *how) if how else original(s, a))
     monkeypatch.setattr(worker, "ports_of", OwnPorts)
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 3)

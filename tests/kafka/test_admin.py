@@ -68,18 +68,18 @@ class TestWaiting:
 
     def test_what_passes_is_asked_again(self, nobody: Admin) -> None:
         codes = [KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART]
-        assert nobody.asked("ask", failing(*codes)) == "answer"
+        assert nobody.answer("ask", failing(*codes)) == "answer"
 
     @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED])
     def test_a_missing_right_is_said_at_once(self, nobody: Admin, code: int) -> None:
         words = r"cannot list the topics: \w+_AUTHORIZATION_FAILED(.|\n)*not the right to"
         with pytest.raises(StorageError, match=words) as raised:
-            nobody.asked("list the topics", failing(code, KafkaError._TRANSPORT))
+            nobody.answer("list the topics", failing(code, KafkaError._TRANSPORT))
         assert "canary" not in str(raised.value)
 
     def test_what_nobody_knows_is_an_error_at_once(self, nobody: Admin) -> None:
         with pytest.raises(StorageError, match="cannot ask: INVALID_REQUEST"):
-            nobody.asked("ask", failing(KafkaError.INVALID_REQUEST, KafkaError._TRANSPORT))
+            nobody.answer("ask", failing(KafkaError.INVALID_REQUEST, KafkaError._TRANSPORT))
 
     def test_a_wait_says_what_for_and_ends(
         self, nobody: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -232,7 +232,7 @@ class TestSystem:
         self, kafka_server: KafkaServer, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(admins, "SETTLE_S", 0.3)
-        monkeypatch.setattr(systems, "GONE_S", 0.3)
+        monkeypatch.setattr(systems, "ABSENT_S", 0.3)
         system.pin({name: system.create_stream(name, 1).id})
         assert system.end_offsets(name) == {0: 0}
         with open_system(f"kafka://{kafka_server.bootstrap}") as another:

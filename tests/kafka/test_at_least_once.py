@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
+from headrace.adapters.kafka import container_transaction
 from headrace.adapters.kafka.container_transaction import FlushedLane
 from headrace.errors import RoundFailedError
 from support.fixtures import only_on
@@ -96,14 +97,14 @@ def test_what_ends_between_outputs_and_positions_is_worked_off_again_with_state_
 def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It slept between its outputs and its checkpoint, while another driver took over."""
     world.send(10)
-    epochs = FlushedLane._epoch
+    epoch_of = container_transaction.committed_epoch
     calls: list[int] = []
 
-    def taken_over(self: Any) -> int:
-        calls.append(epochs(self))
+    def taken_over(client: Any, application: str) -> int:
+        calls.append(epoch_of(client, application))
         return calls[-1] + (len(calls) == 2)
 
-    monkeypatch.setattr(FlushedLane, "_epoch", taken_over)
+    monkeypatch.setattr(container_transaction, "committed_epoch", taken_over)
     flushed: list[str] = []
     flush = FlushedLane._flush
     monkeypatch.setattr(FlushedLane, "_flush", lambda self, what: (flushed.append(what), flush(self, what))[1])

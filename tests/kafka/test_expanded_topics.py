@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headrace.adapters.kafka import expanding
+from headrace.adapters.kafka import topic_expansion
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.fetching import fetched
@@ -212,7 +212,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
             brokers.looks += 1
             return brokers.listed(brokers.answers_as.get(self.broker, self.broker))
 
-    monkeypatch.setattr(expanding, "AdminClient", Client)
+    monkeypatch.setattr(topic_expansion, "AdminClient", Client)
     return brokers
 
 
@@ -223,7 +223,7 @@ def expand(brokers: Brokers, wait_s: float = 0.3) -> Topic:
         add_partitions=lambda topic, partitions: None,
         unmade=brokers.unmade,
     )
-    return expanding.expanded(admin, Topic("t", 2, "id"), 4)
+    return topic_expansion.expanded(admin, Topic("t", 2, "id"), 4)
 
 
 class TestEveryBroker:
@@ -241,7 +241,7 @@ class TestEveryBroker:
             if brokers.looks > 6:
                 brokers.told[3] = (4, 4)
 
-        monkeypatch.setattr(expanding.time, "sleep", pause)
+        monkeypatch.setattr(topic_expansion.time, "sleep", pause)
         assert expand(brokers, wait_s=30).partitions == 4
         assert brokers.looks > 6
 
@@ -257,13 +257,13 @@ class TestEveryBroker:
 
     def test_one_that_leaves_the_cluster_is_not_waited_for(self, brokers: Brokers, monkeypatch: Any) -> None:
         brokers.told[2] = (2, 2)
-        monkeypatch.setattr(expanding.time, "sleep", lambda seconds: brokers.told.pop(2, None))
+        monkeypatch.setattr(topic_expansion.time, "sleep", lambda seconds: brokers.told.pop(2, None))
         assert expand(brokers, wait_s=30).partitions == 4
 
     def test_partitions_are_waited_for_as_long_as_the_brokers_go_on(self, brokers: Brokers, monkeypatch: Any) -> None:
         now_s = [0.0]
         clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + 2))
-        monkeypatch.setattr(expanding, "time", clock)
+        monkeypatch.setattr(topic_expansion, "time", clock)
         brokers.left = [[2, 3], [3], [3]]
         assert expand(brokers, wait_s=3).partitions == 4
         assert brokers.asked == [[2, 3], [2, 3], [3], [3]]

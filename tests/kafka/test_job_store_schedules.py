@@ -71,7 +71,7 @@ def test_what_an_attempt_commits_while_its_driver_recovers_is_not_overwritten(
 
     def late_attempt() -> None:
         lane = Lane(application, "source", 0, epoch, str(made.round_id), system.client, 60_000)
-        transaction = LaneTransaction(lane, lambda protocol, step: None)
+        transaction = LaneTransaction(lane)
         assert transaction.check([before]) is Verdict.WORK
         transaction.begin()
         transaction.commit([after], [(str(TASK).encode(), encode(made))], checkpoint_topic(application))

@@ -12,7 +12,6 @@ import pytest
 import headrace as hr
 from headrace.adapters.kafka.clients import new_producer, take_id
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction
-from headrace.adapters.kafka.job_store import no_steps
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer
 from support.fixtures import only_on
@@ -70,7 +69,7 @@ def test_a_topic_with_fewer_partitions_is_named(world: Copying, running: Any) ->
 def test_a_record_that_a_topic_does_not_take_fails_its_round_with_the_topic_named(kafka_server: KafkaServer) -> None:
     """Also where the client says no more of a commit than that some delivery failed."""
     client, id_ = kafka_server.client_settings(), f"lost-{uuid.uuid4().hex[:8]}"
-    transaction = LaneTransaction(Lane("lost", "source", 0, 1, "1-source-1", client, 10_000), no_steps)
+    transaction = LaneTransaction(Lane("lost", "source", 0, 1, "1-source-1", client, 10_000))
     transaction._producer = new_producer(client, id_, 10_000)
     take_id(transaction._producer, 30.0)
     transaction.begin()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.adapters.common.lease_holder import is_known_dead, this_process
-from headrace.adapters.log import garbage
+from headrace.adapters.log import garbage, job_store
 from headrace.adapters.log.chunks import Chunk, chunks_from, terms_of
 from headrace.adapters.log.commits import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.data_files import ChunkWriter
@@ -134,9 +134,10 @@ class TestHolding:
         ):
             assert not is_known_dead(other)
 
-    def test_the_steps_are_announced(self, system: LogSystem) -> None:
+    def test_the_steps_are_announced(self, system: LogSystem, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[tuple[str, int]] = []
-        store = system.job_store("app", lambda protocol, step: seen.append((protocol, step)))
+        monkeypatch.setattr(job_store, "reached", lambda protocol, step: seen.append((protocol, step)))
+        store = system.job_store("app")
         epoch = store.acquire(this_process("r", now()), now())
         store.commit_round(round_commit(system.root, epoch, 1, [], None))
         assert seen == [("start", n) for n in range(1, 6)] + [("log", n) for n in range(9, 13)]
@@ -229,15 +230,17 @@ class TestRounds:
 
     @pytest.mark.parametrize("step", [9, 10, 11, 12])
     def test_an_error_at_any_step_changes_nothing(
-        self, system: LogSystem, store: LogJobStore, epoch: int, step: int
+        self, system: LogSystem, store: LogJobStore, epoch: int, step: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def reached(protocol: str, number: int) -> None:
             if (protocol, number) == ("log", step):
                 raise KeyboardInterrupt
 
         commit = round_commit(system.root, epoch, 1, [b"a"], None)
+        monkeypatch.setattr(job_store, "reached", reached)
         with pytest.raises(KeyboardInterrupt):
-            system.job_store("app", reached).commit_round(commit)
+            store.commit_round(commit)
+        monkeypatch.undo()
         assert outputs(system) == [] and store.checkpoints() == {}
         store.commit_round(commit)
         assert outputs(system) == [(0, b"a")]
@@ -245,15 +248,17 @@ class TestRounds:
 
 ROUND = """
 import os, pickle, signal, sys
+from headrace.adapters.log import job_store
 from headrace.adapters.log.system import open_system
 folder, commit, protocol_step, action = sys.argv[1:]
 def reached(protocol, step):
     if f"{protocol}{step}" == protocol_step:
         print("reached", flush=True)
         os.kill(os.getpid(), getattr(signal, action))
+job_store.reached = reached
 with open_system(f"log:{folder}") as system:
     try:
-        system.job_store("app", reached).commit_round(pickle.loads(bytes.fromhex(commit)))
+        system.job_store("app").commit_round(pickle.loads(bytes.fromhex(commit)))
     except Exception as error:
         print(type(error).__name__, flush=True)
 """

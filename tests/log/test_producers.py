@@ -16,6 +16,7 @@ from headrace.adapters.log import records as log_records
 from headrace.adapters.log.commits import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.data_files import ChunkWriter, read_chunk
 from headrace.adapters.log.system import LogSystem, open_system
+from headrace.codec import record_batches
 from headrace.errors import OffsetOutOfRangeError, SerdeError, StorageError, StreamNotFoundError
 from headrace.record import Record
 
@@ -102,7 +103,7 @@ def test_large_input_is_committed_in_batches_each_all_or_nothing(
 
 def test_large_records_are_committed_in_smaller_batches(system: LogSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_records, "_COMMIT_BYTES", 100_000)
-    monkeypatch.setattr(log_records, "_STEP_BYTES", 20_000)
+    monkeypatch.setattr(record_batches, "_STEP_BYTES", 20_000)
     system.create_stream("s", 1)
     records = [(b"k", b"%d" % i + bytes(2_000)) for i in range(500)]
     assert system.produce("s", records) == 500

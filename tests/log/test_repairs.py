@@ -127,7 +127,7 @@ def test_a_failure_in_between_loses_nothing(folder: Path, tmp_path: Path, monkey
         raise StorageError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(repairing, "_end_history", broken)
+        patch.setattr(repairing, "_new_history", broken)
         with pytest.raises(StorageError, match="disk is full"):
             take(verify(folder), NOW)
     copy_catalog(tmp_path / "right", folder)

@@ -1,7 +1,7 @@
 """Holds the import table against the code, read with `ast`: what a module imports, wherever in it, counts.
 
     cli, testing -> demo -> application -> client -> wiring -> driver | worker | dsl | adapters -> serdes, state
-    -> exchange, codec -> ports, config -> core -> model -> errors -> visible
+    -> exchange, codec -> ports, config -> core -> model -> errors -> terminal_text
 
 A module may import what is on a lower level, and its own group; never another group of its own level. So the driver and the
 worker never meet: what they tell each other is in `exchange`. The public names in `headrace` itself are for the uppermost
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
 LEVELS: tuple[frozenset[str], ...] = (
-    frozenset({"visible", "signals"}),
+    frozenset({"terminal_text", "signals"}),
     frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
@@ -54,7 +54,8 @@ ONLY_IN = {
     "kazoo": "adapters.zookeeper",
     "sqlite3": "adapters.log",
 }
-PURE = frozenset({"model", "core", "errors", "visible", "config", "environment"})  # the standard library, and xxhash in these:
+# They import the standard library, and those of HASHING xxhash.
+PURE = frozenset({"model", "core", "errors", "terminal_text", "config", "environment"})
 HASHING = frozenset({"model", "core"})
 
 

@@ -20,7 +20,7 @@ from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spar
 from headrace.driver import generation
 from headrace.driver.rounds import round_planner
 from headrace.errors import RoundFailedError, UnavailableError
-from headrace.ports import EngineFailure
+from headrace.exchange.engine import EngineFailure
 from headrace.testing import Driver
 from support.world import Place, World, caught_up_on_spark
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-import headrace.adapters.kafka.job_store as kafka_jobs
-import headrace.adapters.log.job_store as log_jobs
+import headrace.adapters.common.lease_holder as holders
 from headrace import wiring
 from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.log import catalog
@@ -99,7 +98,7 @@ def prepare(run: Run) -> None:
         steps._traps = [*(steps._traps or []), _Arming(run.later)]
     logging.basicConfig(filename=f"{run.report}.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     if run.stale_us is not None:
-        kafka_jobs.HEARTBEAT_STALE_US = log_jobs.HEARTBEAT_STALE_US = run.stale_us
+        holders.HEARTBEAT_STALE_US = run.stale_us
     if run.silent:
         job.HEARTBEAT_S = 3600.0
     if run.lock_wait_s is not None:

@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange, within_bytes
+from headrace.exchange.engine import WORKER_DIED
 from headrace.exchange.errors import worker_death
 from headrace.model.streams import SSP
-from headrace.ports import WORKER_DIED
 from headrace.testing import Driver
 from headrace.worker import task as task_run
 from headrace.worker.task import Outputs, output_table

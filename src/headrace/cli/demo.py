@@ -19,7 +19,7 @@ from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption, whole_number
 from headrace.environment import checked_java
 from headrace.model.durations import datetime_of
-from headrace.visible import raw_of, visible_line
+from headrace.terminal_text import raw_of, safe_line
 
 KAFKA_FOLDER, DEFAULT_DIR = "kafka", Path("headrace-demo")
 HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
@@ -111,7 +111,7 @@ def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, s
     if worst is not None:
         console.print(
             f"The worst hour: {worst['start'].day} {worst['start']:%B, %H:%M} UTC, {worst['flights']} flights of "
-            f"{visible_line(worst['name'])}, {worst['mean_delay']:.0f} min late."
+            f"{safe_line(worst['name'])}, {worst['mean_delay']:.0f} min late."
         )
     flown = sum(total.flights for total in totals)
     console.print(
@@ -120,7 +120,7 @@ def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, s
     )
     for meaning, command in steps:
         console.print(f"  {meaning:<22}", end="", style="dim")
-        console.print(visible_line(command), soft_wrap=True)
+        console.print(safe_line(command), soft_wrap=True)
 
 
 def next_steps(place: Place, broker: str | None = None) -> list[tuple[str, str]]:
@@ -234,5 +234,5 @@ def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     table.add_column("flights", justify="right", no_wrap=True)
     table.add_column("delay", justify="right", no_wrap=True)
     for total in totals[:5]:
-        table.add_row(visible_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
+        table.add_row(safe_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
     return table

@@ -18,7 +18,7 @@ from headrace import signals
 from headrace.cli.json_values import plain
 from headrace.errors import HeadraceError, SetupError
 from headrace.model.durations import time_text
-from headrace.visible import VisibleStream, indented, raw_of, visible_line
+from headrace.terminal_text import SafeStream, indented, raw_of, safe_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 _GIVEN_SHOWN_MAX = 200
@@ -66,9 +66,9 @@ class ReportingGroup(TyperGroup):
 
 @contextmanager
 def visible_output() -> Iterator[None]:
-    """While the context is open, what is printed on standard output and standard error is `visible`."""
+    """While the context is open, what is printed on standard output and standard error is `safe_text`."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream and VisibleStream(stream) for stream in before)
+    sys.stdout, sys.stderr = (stream and SafeStream(stream) for stream in before)
     try:
         yield
     finally:
@@ -118,7 +118,7 @@ def print_json(value: Any) -> None:
     """`value` as indented JSON on standard output."""
     try:
         text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode()
-    except UnicodeEncodeError:  # the name of a file that is no text; what is printed has its code (`visible`)
+    except UnicodeEncodeError:  # the name of a file that is no text; what is printed has its code (`safe_text`)
         text = json.dumps(plain(value), indent=2, ensure_ascii=False)
     print(text)
 
@@ -170,7 +170,7 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, Mapping):
         return " ".join(f"{name}:{_cell(one)}" for name, one in value.items())
-    return visible_line(str(value))
+    return safe_line(str(value))
 
 
 def shortened(text: str) -> str:

@@ -78,7 +78,7 @@ class Flows:
 def encode(value: object) -> bytes:
     """The document of a value."""
     kind: type = type(value)
-    document = (_document_of(kind).write or _same)(value)
+    document = _document_of(kind).write(value)
     assert isinstance(document, dict)
     return msgspec.json.encode({"wire": WIRE} | document)
 
@@ -90,7 +90,7 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
         if wire == WIRE:
             of_kind: type = kind
             document = _document_of(of_kind)
-            value = (document.read or _same)(msgspec.json.decode(data, type=document.stored))
+            value = document.read(msgspec.json.decode(data, type=document.stored))
             assert isinstance(value, kind)
             return value
     except (msgspec.MsgspecError, ValueError) as error:
@@ -110,14 +110,17 @@ class _Numbered(msgspec.Struct, frozen=True):
 # --- from types to forms ------------------------------------------------------------------------------------------------------
 
 
+def _same(value: object) -> object:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How values of a type are stored: the type that msgspec reads, and the ways from it and to it; None where they are the
-    same."""
+    """How values of a type are stored: the type that msgspec reads, and the ways from it and to it."""
 
     stored: object
-    read: _Convert | None = None
-    write: _Convert | None = None
+    read: _Convert = _same
+    write: _Convert = _same
 
 
 @cache
@@ -156,35 +159,28 @@ def _field_form(kind: type, name: str, hint: object) -> _Form:
         return _whole_ssps_form(get_args(hint)[1])
     form = _form_of(hint)
     if (kind, name) == (Checkpoint, "spent_startpoints"):  # an empty list in those of an older version
-        read = form.read or _same
-        return _Form(or_(form.stored, tuple[()]), lambda stored: read(stored or {}), form.write)
+        return _Form(or_(form.stored, tuple[()]), lambda stored: form.read(stored or {}), form.write)
     return form
-
-
-def _same(value: object) -> object:
-    return value
 
 
 def _as(form: _Form, read: _Convert, write: _Convert) -> _Form:
     """Of values that are stored as those of another type, which has the form `form`."""
-    into, out = form.read or _same, form.write or _same
-    return _Form(form.stored, lambda stored: read(into(stored)), lambda value: out(write(value)))
+    return _Form(form.stored, lambda stored: read(form.read(stored)), lambda value: form.write(write(value)))
 
 
-def _unless_none(convert: _Convert | None) -> _Convert | None:
-    return convert and (lambda value: None if value is None else convert(value))
+def _unless_none(convert: _Convert) -> _Convert:
+    return convert if convert is _same else lambda value: None if value is None else convert(value)
 
 
-def _of_each(convert: _Convert | None) -> _Convert | None:
-    return convert and (lambda values: tuple(map(convert, values)))
+def _of_each(convert: _Convert) -> _Convert:
+    return convert if convert is _same else lambda values: tuple(map(convert, values))
 
 
 def _map_form(key: _Form, item: _Form) -> _Form:
-    read_key, read, write_key, write = key.read or _same, item.read or _same, key.write or _same, item.write or _same
     return _Form(
         GenericAlias(dict, (key.stored, item.stored)),
-        lambda stored: {read_key(one): read(each) for one, each in stored.items()},
-        lambda values: {write_key(one): write(values[one]) for one in sorted(values)},
+        lambda stored: {key.read(one): item.read(each) for one, each in stored.items()},
+        lambda values: {key.write(one): item.write(values[one]) for one in sorted(values)},
     )
 
 
@@ -204,14 +200,14 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
     later, omitted = _LATER.get(kind, ()), [renamed.get(name, name) for name in _OMITTED_EMPTY.get(kind, ())]
     forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
-    if not is_document and not renamed and all(form.read is form.write is None for form in forms.values()):
+    if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
     columns: list[tuple[str, object] | tuple[str, object, object]] = [("wire", int)] if is_document else []
     columns += [(name, form.stored) for name, form in forms.items() if name not in later]
     columns += [(name, or_(forms[name].stored, msgspec.UnsetType), msgspec.UNSET) for name in later]
     struct = msgspec.defstruct(kind.__name__, columns, rename=renamed, frozen=True, forbid_unknown_fields=True)
-    reads = [(name, form.read or _same) for name, form in forms.items()]
-    writes = [(name, renamed.get(name, name), form.write or _same) for name, form in forms.items()]
+    reads = [(name, form.read) for name, form in forms.items()]
+    writes = [(name, renamed.get(name, name), form.write) for name, form in forms.items()]
 
     def read(stored: object) -> object:
         found = [(name, convert, getattr(stored, name)) for name, convert in reads]

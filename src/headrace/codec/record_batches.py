@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
+from time import time_ns
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.keys.hashing import partition_of
-from headrace.errors import OffsetOutOfRangeError, SerdeError
-from headrace.model.serde import Serde
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
+from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, SerdeError
+from headrace.model.serde import Serde, routing_keys
 from headrace.record import Headers, Record
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
@@ -26,19 +29,48 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 
+Partitions = np.ndarray[Any, np.dtype[np.int64]]
+_STEP_BYTES = 32 * 1024 * 1024  # encoded at once: bounds memory whatever the size of the records
+_STEP_RECORDS_FIRST, _STEP_RECORDS_MAX = 100, 10_000
+_KNOWN_KEYS_MAX = 1_000_000
 _DECODED_AT_ONCE = 10_000  # bounds the Python objects in memory while consuming
 _SERDE_HINTS = {str: "String()", int: "Long()", float: "Double()", dict: "Json()", list: "Json()"}
 _BYTES_LIKE = (bytes, bytearray, memoryview)
 
 
+class ProducedBatches:
+    """The records of one call of `produce` as batches. `round_robin` gives the partition of the next null key."""
+
+    def __init__(self, key: Serde | None, value: Serde | None, round_robin: int) -> None:
+        self._key, self._value, self.round_robin = key, value, round_robin
+        self._partitions = 0
+        self._known: dict[bytes, int] = {}  # partitions of keys
+        self._step = _STEP_RECORDS_FIRST
+        self._taken = 0
+
+    def of(self, records: Iterator[Any], partitions: int) -> Iterator[tuple[pa.RecordBatch, Partitions]]:
+        """The next of them, of a stream with so many `partitions`, and the partition of each. Raises as `batch_of`."""
+        if partitions != self._partitions:
+            self._partitions, self._known = partitions, {}
+        while step := list(islice(records, self._step)):
+            batch, requested = batch_of(step, self._key, self._value, self._taken, time_ns() // 1000)
+            if len(self._known) > _KNOWN_KEYS_MAX:
+                self._known.clear()
+            keys = routing_keys(self._key, batch.column(0))
+            chosen = partitions_of(keys, requested, partitions, self.round_robin, self._known)
+            self.round_robin += keys.null_count
+            self._taken += len(step)
+            fits = _STEP_BYTES * len(step) // max(1, batch.nbytes)
+            self._step = max(1, min(fits, self._step * 10, _STEP_RECORDS_MAX))
+            yield batch, chosen
+
+
 def batch_of(
     records: Sequence[Any], key: Serde | None, value: Serde | None, first: int, now_us: int
 ) -> tuple[pa.RecordBatch, list[int | None] | None]:
-    """`records` ((key, value) pairs or `Record`s) as one batch, and the requested partitions (None: none is).
-
-    `first` is the number of the first one among all that are produced, for errors; `now_us` the timestamp of those that
-    have none. `SerdeError`, naming the record, for one that cannot be encoded or is no record.
-    """
+    """`records` ((key, value) pairs or `Record`s) as one batch, and the requested partitions (None: none is). `first` is the
+    number of the first one among all that are produced, for errors; `now_us` the timestamp of those that have none.
+    `SerdeError`, naming the record, for one that cannot be encoded or is no record."""
     if all(type(record) is tuple and len(record) == 2 for record in records):
         keys, values = zip(*records, strict=True)
         whole: list[Record] | None = None
@@ -59,11 +91,9 @@ def batch_of(
 
 def partitions_of(
     keys: pa.Array, requested: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The partition of each record: the requested one, else Kafka's default for its key, else one after the other.
-
-    A null key takes part `round_robin`, `round_robin + 1`, …; `known` remembers the partitions of keys between calls.
-    """
+) -> Partitions:
+    """The partition of each record: the requested one, else Kafka's default for its key, else one after the other. A null
+    key takes part `round_robin`, `round_robin + 1`, …; `known` remembers the partitions of keys between calls."""
     if partitions == 1:
         chosen = np.zeros(len(keys), np.int64)
     else:
@@ -88,7 +118,7 @@ def partitions_of(
     return chosen
 
 
-def split(batch: pa.RecordBatch, partitions: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def split(batch: pa.RecordBatch, partitions: Partitions) -> Iterator[tuple[int, pa.RecordBatch]]:
     """`batch` cut by partition, each part in its order."""
     order = np.argsort(partitions, kind="stable")
     if (partitions[order[:1]] != partitions[order[-1:]]).any():
@@ -111,22 +141,35 @@ def record_sizes(key: Any, value: Any, headers: Any) -> np.ndarray[Any, np.dtype
     return sizes
 
 
+def refuse_too_large(batch: pa.RecordBatch, target: str, first: int | None = None) -> None:
+    """`RecordTooLargeError` if one of the records, which are for `target`, is above `RECORD_BYTES_MAX`. `first` is the number
+    of the first one, where they have numbers."""
+    if batch.nbytes <= RECORD_BYTES_MAX:
+        return  # not even the whole batch is as large
+    sizes = record_sizes(batch.column(0), batch.column(1), batch.column(3))
+    largest = int(sizes.argmax())
+    if sizes[largest] > RECORD_BYTES_MAX:
+        record = "a record" if first is None else f"record {first + largest}"
+        raise RecordTooLargeError(
+            f"{record} for {target} has {sizes[largest]:,} bytes, at most {RECORD_BYTES_MAX:,} are taken",
+            "split it, or store the payload elsewhere and send a reference to it",
+        )
+
+
 def records_of(
     batch: pa.RecordBatch, stream: str, partition: int, offsets: Sequence[int], key: Serde | None, value: Serde | None
 ) -> Iterator[Record]:
-    """The rows of `batch`, which have these `offsets` in one partition, as records.
-
-    `SerdeError` naming the first record that does not decode; those before it have been given by then.
-    """
+    """The rows of `batch` (the columns of `RECORD_SCHEMA`), which have these `offsets` in one partition, as records.
+    `SerdeError` naming the first record that does not decode; those before it have been given by then."""
     for start in range(0, batch.num_rows, _DECODED_AT_ONCE):
         part = batch.slice(start, _DECODED_AT_ONCE)
-        keys, key_failures = _decoded(part.column(0), key)
-        values, value_failures = _decoded(part.column(1), value)
+        keys, key_failures = _decoded(part.column("key"), key)
+        values, value_failures = _decoded(part.column("value"), value)
         failures = [(index, error, "key") for index, error in key_failures]
         failures += [(index, error, "value") for index, error in value_failures]
         bad = min(failures, key=lambda failure: failure[0], default=None)
         good = part.num_rows if bad is None else bad[0]
-        rows = zip(keys, values, part.column(2).to_pylist(), _header_tuples(part.column(3)), strict=True)
+        rows = zip(keys, values, part.column("timestamp_us").to_pylist(), _header_tuples(part.column("headers")), strict=True)
         for index, (k, v, time, headers) in enumerate(rows):
             if index == good:
                 break

@@ -28,7 +28,7 @@ from headrace.errors import JobHeldError, SetupError, StorageError, StreamExists
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
-from headrace.visible import raw_of
+from headrace.terminal_text import raw_of
 
 APPLICATION, INPUT, OUTPUT = "flight-delays", "flights", "delays-by-carrier"
 TOPICS = (INPUT, OUTPUT, *(f"{APPLICATION}-{own}" for own in ("by-carrier-repartition", "metadata", "checkpoints")))

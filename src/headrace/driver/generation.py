@@ -26,9 +26,9 @@ from headrace.errors import (
     StoreDamagedError,
     UnavailableError,
 )
+from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.fault_injection import reached
-from headrace.ports import ENGINE_LOST, WORKER_DIED, EngineFailure
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")

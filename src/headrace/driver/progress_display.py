@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from headrace.visible import raw_of, visible_line
+from headrace.terminal_text import raw_of, safe_line
 
 LINE_INTERVAL_S = 3.0
 SAME_LINE_S = 60.0  # a line that says what the last one said comes this long after it
@@ -93,14 +93,14 @@ class _JobView:
         for name, sub in status["sub_topologies"].items():
             known = sub["records"] + sub["lag"]
             table.add_row(
-                visible_line(name),
+                safe_line(name),
                 f"{sub['records']:,}",
                 f"{sub['records_per_s'] if rates is None else rates[name]:,}",
                 f"{sub['lag']:,}",
                 str(sub["round"]),
                 str(sub["tasks"]),
                 ProgressBar(total=max(known, 1), completed=sub["records"], width=_BAR_WIDTH),
-                visible_line(_now(status, sub)),
+                safe_line(_now(status, sub)),
             )
         return table
 
@@ -139,9 +139,9 @@ def _lines(line: Callable[[bool], str], stream: TextIO, ended: threading.Event) 
     while not ended.wait(LINE_INTERVAL_S):
         now_s, text = time.monotonic(), line(False)
         if text != before or now_s - printed_s >= SAME_LINE_S:
-            print(visible_line(f"{now_s - began_s:4.0f} s  {text}"), file=stream, flush=True)
+            print(safe_line(f"{now_s - began_s:4.0f} s  {text}"), file=stream, flush=True)
             before, printed_s = text, now_s
-    print(visible_line(f"{time.monotonic() - began_s:4.0f} s  {line(True)}"), file=stream, flush=True)
+    print(safe_line(f"{time.monotonic() - began_s:4.0f} s  {line(True)}"), file=stream, flush=True)
 
 
 def _live(table: Callable[[bool], Any], stream: TextIO, ended: threading.Event) -> None:

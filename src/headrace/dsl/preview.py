@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.durations import time_text, time_us
 from headrace.record import Record
 from headrace.serdes.windowed import WindowedKey
-from headrace.visible import visible, visible_line
+from headrace.terminal_text import safe_line, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ class Preview:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in [names, ["-" * width for width in widths], *rows]
         ]
-        return "\n".join([visible_line(self.title), *lines, *map(visible, self.notes)])
+        return "\n".join([safe_line(self.title), *lines, *map(safe_text, self.notes)])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self._columns())
@@ -79,7 +79,7 @@ def _cell(value: Any, windows: str = "") -> str:
     if isinstance(value, datetime):
         return time_text(time_us(value))
     text = value if isinstance(value, str) else "" if value is None else str(value)
-    text = visible_line(text)
+    text = safe_line(text)
     return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"
 
 

@@ -32,13 +32,13 @@ from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
+from headrace.exchange.engine import EngineFailure
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Process, Repartition, Sink, Source, Topology
-from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView

@@ -18,7 +18,8 @@ from headrace.wiring.spark_sessions import SessionSlot
 if TYPE_CHECKING:
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
-    from headrace.ports import Engine, Streams, System
+    from headrace.exchange.engine import Engine
+    from headrace.ports import Streams, System
 
 
 class Application(Protocol):

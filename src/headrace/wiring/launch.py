@@ -21,9 +21,9 @@ from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
-from headrace.exchange.fault_injection import reached
+from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
+from headrace.ports import DriverLease, JobStore, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
@@ -65,7 +65,7 @@ def launched(
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         run_id = uuid.uuid4().hex
-        store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
+        store = system.job_store(app.name, config.processing_guarantee == "exactly_once")
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
             _check_before_spark(topology, store, system, config, run_id, say)

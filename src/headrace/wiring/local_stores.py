@@ -11,7 +11,7 @@ from headrace.adapters.lmdb import seal
 from headrace.core.topology.sub_topologies import has_state
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.planned_round import WorkerPaths
-from headrace.ports import Engine
+from headrace.exchange.engine import Engine
 from headrace.state.files import task_folder_of
 from headrace.worker.host import this_host
 

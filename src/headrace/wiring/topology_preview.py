@@ -22,6 +22,7 @@ from headrace.dsl.displayable import Displayable
 from headrace.dsl.ktable import KTable
 from headrace.dsl.preview import SESSION, WINDOW, Preview
 from headrace.errors import ConfigError
+from headrace.exchange.engine import Engine
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import (
     Aggregate,
@@ -39,7 +40,6 @@ from headrace.model.topology import (
     ToStream,
 )
 from headrace.model.windows import SessionWindows
-from headrace.ports import Engine
 from headrace.record import Record
 from headrace.wiring.spark_sessions import SessionSlot, session_of, spark_engine
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from headrace.core.topology.program import Program
 from headrace.errors import NotSupportedError
-from headrace.ports import ContainerWork, DriverAddress, EngineFailure
+from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure
 
 
 class InlineEngine:
-    """See `headrace.ports.Engine`. `run_container(payload, program)` gives a summary."""
+    """See `headrace.exchange.engine.Engine`. `run_container(payload, program)` gives a summary."""
 
     slots = 1
     reads = False

@@ -63,10 +63,8 @@ def jars_of(
     artifacts: Artifacts, folder: Path, tell: Tell, *, settings_file: Path | None = None, fetch: Fetch | None = None
 ) -> tuple[Path, ...]:
     """The paths of all jars of `artifacts`, checked; those that are missing are fetched first, which `tell` reports.
-
     `ArtifactError` if a jar cannot be fetched or is not the one that was pinned, `SetupError` if the folder cannot be
-    written or Java is missing, `WaitTimeoutError` if another process fetches for too long.
-    """
+    written or Java is missing, `WaitTimeoutError` if another process fetches for too long."""
     states = states_of(artifacts, folder)
     if not all(state.is_right for state in states):
         checked_folder(folder, "fetched jars")
@@ -103,7 +101,7 @@ def _check(pin: Pin, path: Path, found: str | None) -> None:
 @contextmanager
 def _turn(folder: Path, tell: Tell) -> Iterator[None]:
     with (folder / ".lock").open("a") as lock:
-        give_up, told = time.monotonic() + LOCK_S_MAX, False
+        give_up, is_reported = time.monotonic() + LOCK_S_MAX, False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,9 +112,9 @@ def _turn(folder: Path, tell: Tell) -> Iterator[None]:
                         f"another process has been fetching into {folder} for more than {LOCK_S_MAX} seconds",
                         "end that process and try again",
                     ) from None
-            if not told:
+            if not is_reported:
                 tell(f"waiting for another process that fetches into {folder}")
-                told = True
+                is_reported = True
             time.sleep(_LOCK_POLL_S)
         yield
 

@@ -30,10 +30,8 @@ def own_connector(spark: Mapping[str, str]) -> str | None:
 
 
 def connector_jars(spark: Mapping[str, str], artifact_dir: str | None, tell: cache.Tell) -> tuple[Path, ...]:
-    """The jars of ours that a session with the settings `spark` needs: none if the user brings their own.
-
-    What is missing is fetched; raises as `cache.jars_of` does.
-    """
+    """The jars of ours that a session with the settings `spark` needs: none if the user brings their own. What is missing is
+    fetched; raises as `cache.jars_of` does."""
     if own_connector(spark) is not None:
         return ()
     folder = cache.folder_of(artifact_dir, os.environ)

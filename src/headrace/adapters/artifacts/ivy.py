@@ -25,11 +25,9 @@ _TELLING = ("not found", "failed", "exception")
 
 
 def fetch(pins: Sequence[Pin], folder: Path, *, settings_file: Path | None = None) -> None:
-    """Bring the jars of `pins` into `folder` (which exists and is empty), named `Pin.file_name`.
-
-    `ArtifactError` if not all of them came: offline, a repository that does not have them, or no end within
-    `FETCH_S_MAX`. `SetupError` without Java. What did come then is left in the folder.
-    """
+    """Bring the jars of `pins` into `folder` (which exists and is empty), named `Pin.file_name`. `ArtifactError` if not all
+    of them came: offline, a repository that does not have them, or no end within `FETCH_S_MAX`. `SetupError` without Java.
+    What did come then is left in the folder."""
     java = checked_java(os.environ).path
     ivy_file = folder / "ivy.xml"
     ivy_file.write_text(_ivy_text(pins), encoding="utf-8")
@@ -74,10 +72,8 @@ def pyspark_folder() -> Path:
 
 
 def _ivy_text(pins: Sequence[Pin]) -> str:
-    """A module that depends on exactly these jars: `transitive` is off, so that the pins alone decide.
-
-    `master` is the jar alone; a repository that has a jar without its description knows only `default`.
-    """
+    """A module that depends on exactly these jars: `transitive` is off, so that the pins alone decide. `master` is the jar
+    alone; a repository that has a jar without its description knows only `default`."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(pin.group)} name={quoteattr(pin.name)} rev={quoteattr(pin.version)} "
         'conf="default->master(default)" transitive="false"/>'

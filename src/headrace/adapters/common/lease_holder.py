@@ -10,7 +10,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headrace.errors import JobHeldError
+from headrace.errors import FencedError, JobHeldError
 from headrace.ports import DriverLease
 
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
@@ -32,9 +32,7 @@ def boot_id() -> str:
 
 def started_text(pid: int) -> str | None:
     """When process `pid` started, in the kernel's ticks, with our pid namespace: `8023@4026531836`. None if it has ended.
-
-    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks dead.
-    """
+    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks dead."""
     fields = stat_fields(pid)
     # A zombie process has ended: it only waits for its parent to ask how.
     return None if fields is None or fields[0] in ("Z", "X") else f"{fields[19]}@{_pid_namespace()}"
@@ -55,14 +53,27 @@ def is_alive(holder: DriverLease | None, now_us: int) -> bool:
     return holder is not None and not is_known_dead(holder) and now_us - holder.heartbeat_us <= HEARTBEAT_STALE_US
 
 
-def lease_error(application: str, holder: DriverLease, since_us: int, now_us: int) -> JobHeldError:
-    """The error of a second driver: who holds `application`, and since when."""
-    silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
+def held_since_us(application: str, current: DriverLease | None, since_us: int, holder: DriverLease, now_us: int) -> int:
+    """Since when `holder` has the application, where `current` had it from `since_us` on: the same run may take it again.
+    `JobHeldError` while another run lives."""
+    if current is not None and current.run_id == holder.run_id:
+        return since_us
+    if current is None or not is_alive(current, now_us):
+        return now_us
+    silent_s = max(0, now_us - current.heartbeat_us) / 1_000_000
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)
-    return JobHeldError(
-        f"application {application!r} is run by process {holder.pid} on host {holder.host} "
+    raise JobHeldError(
+        f"application {application!r} is run by process {current.pid} on host {current.host} "
         f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heartbeat {silent_s:.1f} s ago",
         f"stop it first; if it is dead, this works once its last heartbeat is older than {HEARTBEAT_STALE_US // 1_000_000} s",
+    )
+
+
+def fenced(application: str, epoch: int, current: object) -> FencedError:
+    """The error of a driver whose `epoch` is not the `current` one."""
+    return FencedError(
+        f"application {application!r}: this driver's epoch is {epoch}, the current one is {current}; nothing was changed",
+        "another driver took over; look at `headrace status`",
     )
 
 

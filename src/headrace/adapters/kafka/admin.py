@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
@@ -19,6 +19,7 @@ from headrace.adapters.kafka.deadline import Deadline
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
+T = TypeVar("T")
 LOG = logging.getLogger("headrace.kafka")
 REQUEST_S = 5.0  # for this long one request is waited for
 LOOK_S = 1.0  # for this long a look waits that is made again anyway
@@ -67,7 +68,7 @@ class Admin:
     def __init__(self, connection: Connection, deadline: Deadline | None = None) -> None:
         self.connection = connection
         self._deadline = deadline or Deadline()
-        self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
+        self._connection_error: KafkaError | None = None  # why there is no connection; a request says only that there is none
         self._client = self._connected()
 
     @property
@@ -76,22 +77,22 @@ class Admin:
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
-        settings |= {"error_cb": self._hear, "logger": CLIENT_LOG}
+        settings |= {"error_cb": self._on_error, "logger": CLIENT_LOG}
         try:
             return AdminClient(settings)
         except KafkaException as error:
             text = self.connection.secrets.cleaned(error.args[0].str())
             raise ConfigError(f"the kafka.* settings are refused: {text}", "see the configuration's kafka.* keys") from None
 
-    def _hear(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # what that comes from has been heard before it
-            self._heard = error
+            self._connection_error = error
 
-    def asked(self, what: str, ask: Callable[[], Any]) -> Any:
+    def answer(self, what: str, ask: Callable[[], T]) -> T:
         """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
         began_s = said_s = time.monotonic()
         said = ""
-        self._heard = None
+        self._connection_error = None
         while True:
             try:
                 return ask()
@@ -101,8 +102,8 @@ class Admin:
             self._client.poll(0)  # to hear
             if cause.code() in _STALE:  # librdkafka would ask with what it knows, again and again
                 self._client = self._connected()
-            if self._heard is not None and (cause.code() in _NO_CONNECTION):
-                cause = self._heard
+            if self._connection_error is not None and (cause.code() in _NO_CONNECTION):
+                cause = self._connection_error
             if self._deadline.left_s(began_s, self._bound_s(cause)) <= 0:
                 raise self.failed(what, cause, now_s - began_s)
             text = self._text(cause)
@@ -112,11 +113,8 @@ class Admin:
             self._deadline.pause(0.1)
 
     def _requested(self, request: Callable[[AdminClient], Mapping[Any, Any]]) -> Mapping[Any, Any]:
-        """The futures of a request, once all are done: `result()` then gives at once.
-
-        The client is held meanwhile: another thread may put a new one in its place, and what is asked of a client that
-        is no longer referenced is never answered.
-        """
+        """The futures of a request, once all are done: `result()` then gives at once. The client is held meanwhile: another
+        thread may put a new one in its place, and what is asked of a client that is no longer referenced is never answered."""
         client, began_s = self._client, time.monotonic()
         futures = request(client)
         while wait(futures.values(), self._deadline.piece_s(began_s, ANSWERED_S_MAX)).not_done:
@@ -124,6 +122,21 @@ class Admin:
                 waited_s = time.monotonic() - began_s
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {waited_s:.0f} s"))
         return futures
+
+    def _answers(self, what: str, request: Callable[[AdminClient], Mapping[Any, Any]], *absent: int) -> dict[Any, Any]:
+        """What each future of a request gives, without those that failed with the codes `absent`."""
+
+        def ask() -> dict[Any, Any]:
+            found = {}
+            for key, future in self._requested(request).items():
+                try:
+                    found[key] = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in absent:
+                        raise
+            return found
+
+        return self.answer(what, ask)
 
     def _bound_s(self, cause: KafkaError) -> float:
         """For how long it may help to ask again."""
@@ -155,7 +168,7 @@ class Admin:
         return {name for name in self._listed("list the topics").topics if not name.startswith("__")}
 
     def _listed(self, what: str, **topic: str) -> Any:
-        return self.asked(what, lambda: self._client.list_topics(timeout=self._request_s, **topic))
+        return self.answer(what, lambda: self._client.list_topics(timeout=self._request_s, **topic))
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""
@@ -163,15 +176,10 @@ class Admin:
             return {}
         absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
-        def ask() -> dict[str, Topic]:
-            wanted = TopicCollection(sorted(names))
-            futures = self._requested(lambda c: c.describe_topics(wanted, request_timeout=self._request_s))
-            found = {name: _result(future, *absent) for name, future in futures.items()}
-            return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items() if one is not None}
-
+        wanted = TopicCollection(sorted(names))
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
-        topics: dict[str, Topic] = self.asked(title, ask)
-        return topics
+        found = self._answers(title, lambda c: c.describe_topics(wanted, request_timeout=self._request_s), *absent)
+        return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items()}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
         """Create a topic and wait until all its partitions have a leader. `settings` win over the user's kafka.topic.*."""
@@ -198,7 +206,7 @@ class Admin:
                 unsure = True
                 raise
 
-        self.asked(f"create topic {name!r}", ask)
+        self.answer(f"create topic {name!r}", ask)
         return self._led(name, partitions)
 
     def add_partitions(self, name: str, partitions: int) -> None:
@@ -222,7 +230,7 @@ class Admin:
                 unsure = True
                 raise
 
-        self.asked(f"add partitions to topic {name!r}", ask)
+        self.answer(f"add partitions to topic {name!r}", ask)
 
     def listed(self, name: str) -> Any:
         """A topic with its partitions and their leaders, and the cluster's brokers, as one of these tells."""
@@ -250,12 +258,8 @@ class Admin:
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is deleted."""
-
-        def ask() -> None:
-            futures = self._requested(lambda client: client.delete_topics([name], operation_timeout=15))
-            _result(futures[name], KafkaError.UNKNOWN_TOPIC_OR_PART)  # deleted: by the request before, or by others
-
-        self.asked(f"delete topic {name!r}", ask)
+        deleted = KafkaError.UNKNOWN_TOPIC_OR_PART  # by the request before, or by others
+        self._answers(f"delete topic {name!r}", lambda c: c.delete_topics([name], operation_timeout=15), deleted)
         deadline_s = time.monotonic() + self.connection.wait_s
         while name in self.names():
             if time.monotonic() > deadline_s:
@@ -274,19 +278,18 @@ class Admin:
                 lambda client: client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._request_s)
             )
             try:
-                told = {place.partition: future.result().offset for place, future in futures.items()}
+                offsets = {place.partition: future.result().offset for place, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._NOENT and not self.topics([topic.name]):  # it has no leader to come
                     raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "it does not exist")) from None
                 if error.args[0].code() == KafkaError._NOENT:
-                    self._hear_leaders(topic.name)
+                    self._refresh_leaders(topic.name)
                 raise
-            if min(told.values(), default=0) <= OFFSET_INVALID:  # while a broker comes back this is no error to librdkafka
+            if min(offsets.values(), default=0) <= OFFSET_INVALID:  # while a broker comes back this is no error to librdkafka
                 raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "no offset was returned for a partition"))
-            return told
+            return offsets
 
-        found: dict[int, int] = self.asked(f"read the offsets of topic {topic.name!r}", ask)
-        return dict(sorted(found.items()))
+        return dict(sorted(self.answer(f"read the offsets of topic {topic.name!r}", ask).items()))
 
     def unmade(self, topic: Topic, partitions: Collection[int]) -> list[int]:
         """Those of these partitions that have no end offset yet: brokers report new ones before they have made them."""
@@ -294,19 +297,19 @@ class Admin:
         if not wanted:
             return []
         try:
-            told = self._requested(lambda c: c.list_offsets(wanted, isolation_level=UNCOMMITTED, request_timeout=LOOK_S))
+            futures = self._requested(lambda c: c.list_offsets(wanted, isolation_level=UNCOMMITTED, request_timeout=LOOK_S))
         except KafkaException:
             return sorted(partitions)
         unmade = [
             place.partition
-            for place, future in told.items()
+            for place, future in futures.items()
             if future.exception() is not None or future.result().offset <= OFFSET_INVALID
         ]
         if unmade:
-            self._hear_leaders(topic.name)
+            self._refresh_leaders(topic.name)
         return sorted(unmade)
 
-    def _hear_leaders(self, topic: str) -> None:
+    def _refresh_leaders(self, topic: str) -> None:
         """librdkafka keeps to what it has heard of leaders, for minutes also to that there are none yet."""
         with suppress(KafkaException):  # what is asked next fails too, and says why
             self._client.list_topics(topic, timeout=LOOK_S)
@@ -320,16 +323,11 @@ class Admin:
     def purge(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before `offsets`; `OffsetOutOfRangeError` for one beyond the end."""
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-
-        def ask() -> None:
-            answers = self._requested(lambda client: client.delete_records(wanted, request_timeout=10))
-            for place, future in answers.items():
-                if _result(future, KafkaError.OFFSET_OUT_OF_RANGE) is None:
-                    raise OffsetOutOfRangeError(
-                        f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
-                    )
-
-        self.asked(f"purge topic {topic!r}", ask)
+        beyond = KafkaError.OFFSET_OUT_OF_RANGE
+        found = self._answers(f"purge topic {topic!r}", lambda c: c.delete_records(wanted, request_timeout=10), beyond)
+        for place in wanted:
+            if place not in found:
+                raise OffsetOutOfRangeError(f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end")
 
     def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
         """The settings of these topics, without those that this user may not ask for, or that are not there."""
@@ -337,13 +335,12 @@ class Admin:
         if not resources:
             return {}
 
-        def ask() -> dict[str, dict[str, str | None]]:
-            futures = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
-            found = {one: _result(future, *_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART) for one, future in futures.items()}
-            return {resources[one]: {name: e.value for name, e in own.items()} for one, own in found.items() if own is not None}
-
-        settings: dict[str, dict[str, str | None]] = self.asked("read the settings of topics", ask)
-        return settings
+        found = self._answers(
+            "read the settings of topics",
+            lambda c: c.describe_configs(list(resources), request_timeout=self._request_s),
+            *(*_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        )
+        return {resources[one]: {name: entry.value for name, entry in own.items()} for one, own in found.items()}
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where we have no right to read it."""
@@ -360,7 +357,7 @@ class Admin:
                 LOG.warning("a broker's setting %s is not known: %s", name, self._text(cause))
                 return {}
 
-        found = self.asked("read a broker's settings", ask)
+        found = self.answer("read a broker's settings", ask)
         return found[name].value if name in found else None
 
 
@@ -371,13 +368,3 @@ def plain_cause(text: str) -> str | None:
     'connection refused'
     """
     return next((plain for words, plain in _PLAIN.items() if words in text), None)
-
-
-def _result(future: Any, *passed: int) -> Any:
-    """What a future gives that is done; None where it failed with one of these codes."""
-    try:
-        return future.result()
-    except KafkaException as error:
-        if error.args[0].code() not in passed:
-            raise
-        return None

@@ -11,16 +11,20 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.admin import Admin, Topic
-from headrace.adapters.kafka.clients import CLIENT_LOG, quiet, reader, received
+from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet, reader, received
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import checkpoint_topic, entries_of, entry_key, metadata_topic
-from headrace.errors import IncompatibleChangeError, StorageError, StreamExistsError, UnavailableError
+from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
+from headrace.ports import MetadataStore
+
+if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
+    from headrace.adapters.kafka.messages import Message
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
@@ -42,10 +46,8 @@ class TopicOwner(Enum):
 
 
 class ApplicationTopics:
-    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last.
-
-    What was seen once of a topic (by its id) is not looked at again, unless there was nothing in it.
-    """
+    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last. What was
+    seen once of a topic (by its id) is not looked at again, unless there was nothing in it."""
 
     def __init__(self, admin: Admin, deadline: Deadline, find: Callable[[str], Topic | None]) -> None:
         self._admin, self._deadline, self._find = admin, deadline, find
@@ -54,14 +56,16 @@ class ApplicationTopics:
         self._seen: dict[str, TopicOwner] = {}
         self._lock = threading.Lock()
         self._metadata: dict[str, CompactedTopic] = {}
-        self._single = _SingleRecords(self._client, self._wait_s)
+        self._writing = threading.Lock()
+        self._producer: Producer | None = None
 
     def close(self) -> None:
         with self._lock:
             for topic in self._metadata.values():
                 topic.close()
             self._metadata.clear()
-        self._single.close()
+        with self._writing:
+            self._producer = None
 
     def ensure(self, application: str) -> None:
         """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
@@ -93,19 +97,35 @@ class ApplicationTopics:
             return self._metadata[application]
 
     def write(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
-        """Write metadata records outside of the coordinator: not in a transaction, durable when this returns.
-
-        None deletes. Where it raises, some may be written.
-        """
-        records = [(entry_key(namespace, name), value) for name, value in entries.items()]
-        failure = self._single.write(metadata_topic(application), records)
-        if failure is not None:
+        """Write metadata records outside of the coordinator: not in a transaction, durable when this returns. None deletes.
+        Where it raises, some may be written. The producer is kept: a new one takes longer than all the rest. Not an
+        idempotent one, which would wait for its number."""
+        messages: list[Message] = [(value, entry_key(namespace, name), 0, 0, None) for name, value in entries.items()]
+        failed: list[KafkaError] = []
+        with self._writing:
+            producer = self._producer = self._producer or self._new_producer()
+            try:
+                produce_all(producer, metadata_topic(application), messages, failed, self._wait_s)
+            except KafkaException as error:  # such as of one that is larger than it sends
+                failed.append(error.args[0])
+            except RoundFailedError:  # its queue stayed full
+                failed.append(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+            unanswered = producer.flush(self._wait_s + 1)
+            if failed or unanswered:
+                producer.purge()  # what has failed is not written later
+                self._producer = None
+        if failed or unanswered:
+            failure = failed[0].str() if failed else "no answer"
             names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
             raise StorageError(
                 f"application {application!r}: {namespace} {names} could not be written: "
                 f"{self._connection.secrets.cleaned(failure)}",
                 f"is the broker at {self._connection.servers} up, and may this user write there?",
             )
+
+    def _new_producer(self) -> Producer:
+        settings = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(self._wait_s * 1000)}
+        return Producer({**self._client, **settings, "allow.auto.create.topics": False, "logger": CLIENT_LOG})
 
     def applications(self, names: Collection[str] | None = None) -> list[str]:
         """Whose own topics are among these, or all, sorted; a user's topics may have such names too."""
@@ -186,12 +206,10 @@ def is_mark(key: bytes | None) -> bool:
     return key is not None and (key.startswith(_NAMESPACES) or _REQUESTS in key)
 
 
-class KafkaMetadataStore:
-    """See `headrace.ports.MetadataStore`: an application's named values, and requests to its driver.
-
-    A request is a record too, under a key of its own, written outside of any transaction: an open one there would hold back
-    what the driver reads (protocol.md 6).
-    """
+class KafkaMetadataStore(MetadataStore):
+    """`headrace.ports.MetadataStore`: an application's named values, and requests to its driver. A request is a record too,
+    under a key of its own, written outside of any transaction: an open one there would hold back what the driver reads
+    (protocol.md 6)."""
 
     def __init__(self, topics: ApplicationTopics, application: str) -> None:
         self._topics, self._application = topics, application
@@ -211,9 +229,6 @@ class KafkaMetadataStore:
             return None
         return self._topics.metadata(self._application).refreshed_to()
 
-    def request(self, namespace: str, value: bytes) -> str:
-        return self.request_all(namespace, [value])[0]
-
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
         if not values:
             return ()
@@ -230,51 +245,3 @@ class KafkaMetadataStore:
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
         if ids and self._topics.is_initialized(self._application):
             self._topics.write(self._application, namespace + _OF_REQUESTS, dict.fromkeys(ids))
-
-
-class _SingleRecords:
-    """Writes to partition 0 of topics, outside of any transaction. Threads may share it: they write one after the other.
-
-    The producer is made at the first write and kept: a new one takes longer than all the rest. Not an idempotent one, which
-    would wait for its number. `wait_s`: how long a broker may take.
-    """
-
-    def __init__(self, client: Mapping[str, Any], wait_s: float) -> None:
-        self._client, self._wait_s = dict(client), wait_s
-        self._lock = threading.Lock()
-        self._producer: Producer | None = None
-
-    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> str | None:
-        """Write these (key, value); None when all are durable, else why the first that failed is not."""
-        failed: list[str] = []
-        with self._lock:
-            producer = self._producer = self._producer or self._made()
-            for key, value in records:
-                self._send(producer, topic, key, value, failed)
-            unanswered = producer.flush(self._wait_s + 1)
-            if failed or unanswered:
-                producer.purge()  # what has failed is not written later
-                self._producer = None
-        return failed[0] if failed else "no answer" if unanswered else None
-
-    def close(self) -> None:
-        with self._lock:
-            self._producer = None
-
-    def _made(self) -> Producer:
-        settings = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(self._wait_s * 1000)}
-        return Producer({**self._client, **settings, "allow.auto.create.topics": False, "logger": CLIENT_LOG})
-
-    def _send(self, producer: Producer, topic: str, key: bytes, value: bytes | None, failed: list[str]) -> None:
-        def told(error: Any, _: Any) -> None:
-            if error is not None:
-                failed.append(error.str())
-
-        while True:
-            try:
-                return producer.produce(topic, key=key, value=value, partition=0, on_delivery=told)
-            except BufferError:  # its queue is full: what is in it is answered, or fails, within `wait_s`
-                producer.poll(0.1)
-            except KafkaException as error:  # such as one that is larger than it sends
-                failed.append(error.args[0].str())
-                return None

@@ -33,10 +33,8 @@ _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one o
 
 
 class _ClientLog:
-    """Takes librdkafka's own log lines, as details: what a user must know, an error or warning of ours says.
-
-    A fenced producer, which is part of every take-over, is an alert to it.
-    """
+    """Takes librdkafka's own log lines, as details: what a user must know, an error or warning of ours says. A fenced
+    producer, which is part of every take-over, is an alert to it."""
 
     def log(self, level: int, message: str, *arguments: Any) -> None:
         logging.getLogger("headrace.kafka.client").debug(message, *arguments)
@@ -64,10 +62,8 @@ def kept_key(client: Mapping[str, Any], name: object) -> str:
 
 
 class ClientPool(Generic[T]):
-    """At most `KEPT_MAX` clients; the one that was used longest ago is dropped first. Thread-safe.
-
-    A client that is dropped closes as soon as no thread uses it any more.
-    """
+    """At most `KEPT_MAX` clients; the one that was used longest ago is dropped first. Thread-safe. A client that is dropped
+    closes as soon as no thread uses it any more."""
 
     def __init__(self) -> None:
         self._clients: dict[str, T] = {}  # the one that was used last is at the end
@@ -80,19 +76,18 @@ class ClientPool(Generic[T]):
 
     def keep(self, key: str, client: T) -> None:
         """Keep `client` under `key`, in place of the one that was there."""
-        dropped: list[T | None] = []  # they close outside of the lock: that may take a moment
         with self._lock:
-            dropped.append(self._clients.pop(key, None))
-            dropped += self._put(key, client)
+            dropped = self._clients.pop(key, None), self._put(key, client)
+        del dropped  # they close outside of the lock: that may take a moment
 
     def shared(self, key: str, make: Callable[[], T]) -> T:
         """The client kept under `key`, made if there is none; it stays in the pool."""
-        dropped: list[T] = []
         with self._lock:
             client = self._clients.pop(key, None)
             if client is None:
                 client = make()
-            dropped += self._put(key, client)
+            dropped = self._put(key, client)
+        del dropped
         return client
 
     def _put(self, key: str, client: T) -> list[T]:
@@ -166,11 +161,9 @@ def new_producer(
 
 
 def take_id(producer: Producer, bound_s: float) -> None:
-    """Take the producer's transactional id: its previous owner is fenced when this returns.
-
-    librdkafka drops its first connection as soon as it knows the broker by its number, and asks for the coordinator again
-    only after 500 ms if it does so just then. A client that has made two other requests has a connection that stays.
-    """
+    """Take the producer's transactional id: its previous owner is fenced when this returns. librdkafka drops its first
+    connection as soon as it knows the broker by its number, and asks for the coordinator again only after 500 ms if it does
+    so just then. A client that has made two other requests has a connection that stays."""
     try:
         for _ in range(2):
             producer.list_topics(_ASKED_FOR, timeout=min(bound_s, 1.0))
@@ -180,12 +173,10 @@ def take_id(producer: Producer, bound_s: float) -> None:
 
 
 def produce_all(producer: Producer, topic: str, messages: Iterable[Message], errors: list[KafkaError], bound_s: float) -> None:
-    """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now.
-
-    All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them.
-    One argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message.
-    (The callback has two places, for its two names.)
-    """
+    """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now. All
+    arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them. One
+    argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message. (The
+    callback has two places, for its two names.)"""
 
     def delivered(error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -228,20 +219,17 @@ def send_offsets(
     client: Mapping[str, Any],
     group: str,
     offsets: Sequence[TopicPartition],
-    bound_s: float = OFFSETS_S,
     deadline: Deadline | None = None,
 ) -> None:
-    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
-
-    librdkafka does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so
-    it is called in a thread that is left behind then. Its producer is not to be used again.
-    """
+    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `OFFSETS_S`. librdkafka
+    does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so it is called in
+    a thread that is left behind then. Its producer is not to be used again."""
     answer: list[Exception | None] = []
     metadata = consumer_of(client, group).consumer_group_metadata()
 
     def send() -> None:
         try:
-            retried(producer.send_offsets_to_transaction, list(offsets), metadata, bound_s, bound_s=bound_s)
+            retried(producer.send_offsets_to_transaction, list(offsets), metadata, OFFSETS_S, bound_s=OFFSETS_S)
             answer.append(None)
         except Exception as error:
             answer.append(error)
@@ -249,24 +237,13 @@ def send_offsets(
     thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
     began_s, deadline = time.monotonic(), deadline or Deadline()
     thread.start()
-    while thread.is_alive() and (left_s := deadline.left_s(began_s, bound_s)) > 0:
+    while thread.is_alive() and (left_s := deadline.left_s(began_s, OFFSETS_S)) > 0:
         thread.join(min(left_s, _LOOK_S))
     if not answer:
-        text = f"the positions of group {group!r} were not taken within {bound_s:g} s"
+        text = f"the positions of group {group!r} were not taken within {OFFSETS_S:g} s"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
     if answer[0] is not None:
         raise answer[0]
-
-
-# A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
-_MOVING = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError._TIMED_OUT,  # of one piece of the wait
-    }
-)
 
 
 def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:
@@ -277,10 +254,8 @@ def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0
 def retried_in_pieces(
     function: Callable[[float], Any], bound_s: float, deadline: Deadline, more: Collection[int] = frozenset()
 ) -> Any:
-    """`retried`, also for the codes `more`, of a function that is given how long it may take.
-
-    That is a part of `bound_s`, so that `deadline` is heard.
-    """
+    """`retried`, also for the codes `more`, of a function that is given how long it may take. That is a part of `bound_s`,
+    so that `deadline` is heard."""
     began_s = time.monotonic()
     while True:
         try:
@@ -290,25 +265,6 @@ def retried_in_pieces(
             if not may_help or deadline.left_s(began_s, bound_s) <= 0:
                 raise
             time.sleep(0.05)
-
-
-def committed(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
-) -> list[TopicPartition]:
-    """The committed positions of a group, in the order of the request; waits while a transaction holds them back."""
-    consumer = consumer_of(client, group)
-    wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
-    try:
-        found = retried_in_pieces(
-            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, deadline or Deadline(), _MOVING
-        )
-    except KafkaException as error:
-        raise RoundFailedError(
-            f"the positions of group {group!r} cannot be read: {error_text(error)}",
-            "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
-        ) from None
-    by_partition = {(one.topic, one.partition): one for one in found}
-    return [by_partition[pair] for pair in partitions]
 
 
 def error_text(error: KafkaException) -> str:

@@ -21,11 +21,8 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PART
 
 
 class CompactedTopic:
-    """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
-
-    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its
-    waits shorter.
-    """
+    """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it. It holds all of
+    the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its waits shorter."""
 
     def __init__(self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None) -> None:
         self.topic = topic
@@ -38,11 +35,8 @@ class CompactedTopic:
         self._next = 0  # the offset up to which committed records were read
 
     def refresh(self, *, wait: bool = True) -> dict[bytes, bytes]:
-        """What the topic holds now, by key.
-
-        With `wait` up to all that is written now, open transactions included: they are waited for, `StorageError` after
-        `READ_S`. Without, up to where committed records can be read.
-        """
+        """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
+        waited for, `StorageError` after `READ_S`. Without, up to where committed records can be read."""
         with self._lock:
             self._refresh(wait)
             return dict(self._values)

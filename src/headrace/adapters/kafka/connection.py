@@ -168,11 +168,9 @@ _SALT = os.urandom(16)  # the name that is made of settings tells nothing of a p
 
 
 def _readers_group(options: Mapping[str, str]) -> str:
-    """The group id of Spark's readers, which join no group: executors keep consumers by it.
-
-    Without one they build a consumer for every read. And they refuse one of the same topic and group with other settings:
-    another broker, or another user's.
-    """
+    """The group id of Spark's readers, which join no group: executors keep consumers by it. Without one they build a
+    consumer for every read. And they refuse one of the same topic and group with other settings: another broker, or another
+    user's."""
     text = "\n".join(f"{name}={value}" for name, value in sorted(options.items()))
     return f"headrace-readers-{hashlib.blake2b(text.encode(), key=_SALT, digest_size=6).hexdigest()}"
 

@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from headrace.adapters.kafka.clients import (
     ANSWER_S,
     ClientPool,
-    committed,
     consumer_of,
     error_text,
     kept_key,
@@ -29,14 +28,13 @@ from headrace.adapters.kafka.clients import (
     send_offsets,
     take_id,
 )
-from headrace.adapters.kafka.names import coordinator_group, lane_id, metadata_topic
-from headrace.adapters.kafka.positions import Position, by_group, decode_note, offsets_by_group
+from headrace.adapters.kafka.names import lane_id
+from headrace.adapters.kafka.positions import Position, by_group, committed_epoch, committed_positions, offsets_by_group
 from headrace.errors import HeadraceError, RecordTooLargeError, RoundFailedError, StorageError
+from headrace.exchange.fault_injection import reached
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
-
-Reached = Callable[[str, int], None]
 
 
 class Verdict(Enum):
@@ -69,8 +67,8 @@ _producers = ClientPool[Producer]()
 class LaneTransaction:
     """The transaction of one lane in one round. Not thread-safe. Any error ends its producer for good."""
 
-    def __init__(self, lane: Lane, reached: Reached) -> None:
-        self._lane, self._reached = lane, reached
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
         self._producer: Producer | None = None
         self._errors: list[KafkaError] = []  # of the producer itself
         self._undelivered: dict[str, list[KafkaError]] = {}  # by topic
@@ -82,25 +80,24 @@ class LaneTransaction:
         return kept_key(self._lane.client, self._lane.transactional_id)
 
     def check(self, base: Sequence[Position]) -> Verdict:
-        """Take the lane, then see whether the round may still be worked: `RoundFailedError` if not.
-
-        `base` is what the round builds on. In this order: a successor that has taken the lane by now fences us; one that
-        takes it later makes our commit fail.
-        """
+        """Take the lane, then see whether the round may still be worked: `RoundFailedError` if not. `base` is what the round
+        builds on. In this order: a successor that has taken the lane by now fences us; one that takes it later makes our
+        commit fail."""
         lane = self._lane
-        self._reached("kafka", 1)
+        reached("kafka", 1)
         kept = _producers.take(self._key)
         if kept is not None and lane.producer_of == process_token():
             self._producer = kept
         else:
             self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
             self._call(take_id, self._producer, ANSWER_S)
-        self._reached("kafka", 2)
+        reached("kafka", 2)
         self._check_epoch()
         return self._verdict(base)
 
     def _check_epoch(self) -> None:
-        lane, epoch = self._lane, self._epoch()
+        lane = self._lane
+        epoch = committed_epoch(lane.client, lane.application)
         if epoch != lane.epoch:
             self.give_up()
             raise RoundFailedError(
@@ -108,22 +105,18 @@ class LaneTransaction:
                 "another driver took over",
             )
 
-    def _epoch(self) -> int:
-        client, application = self._lane.client, self._lane.application
-        return committed(client, coordinator_group(application), [(metadata_topic(application), 0)])[0].offset
-
     def _verdict(self, base: Sequence[Position]) -> Verdict:
         rounds: set[str] = set()
         for group, positions in by_group(base).items():
-            found = committed(self._lane.client, group, [(p.topic, p.partition) for p in positions])
-            for position, now in zip(positions, found, strict=True):
-                note = decode_note(now.metadata)
+            found = committed_positions(self._lane.client, group, [(p.topic, p.partition) for p in positions])
+            for position in positions:
+                offset, note = found.get((position.topic, position.partition), (-1, None))
                 rounds.add(note.r if note is not None else "")
                 if note is not None and note.r == self._lane.round_id:
                     continue
-                if now.offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
+                if offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
                     self.give_up()
-                    stored = f"{now.offset} of {note}" if now.offset >= 0 else "no committed offset"
+                    stored = f"{offset} of {note}" if offset >= 0 else "no committed offset"
                     raise RoundFailedError(
                         f"round {self._lane.round_id}: it builds on {position.topic}-{position.partition} at "
                         f"{position.offset} of round {position.note.r}, but group {group!r} has {stored}",
@@ -133,7 +126,7 @@ class LaneTransaction:
 
     def begin(self) -> None:
         assert self._producer is not None
-        self._reached("kafka", 3)
+        reached("kafka", 3)
         self._call(self._producer.begin_transaction)
         self._open = True
 
@@ -149,14 +142,14 @@ class LaneTransaction:
         """Positions and checkpoint records join the outputs, and all of it is committed."""
         producer = self._producer
         assert producer is not None
-        self._reached("kafka", 7)
+        reached("kafka", 7)
         self.produce(topic, [(value, key, 0, 0, None) for key, value in checkpoints])
         for group, offsets in offsets_by_group(positions).items():
             self._call(send_offsets, producer, self._lane.client, group, offsets)
-        self._reached("kafka", 8)
+        reached("kafka", 8)
         self._call(producer.commit_transaction, self._lane.timeout_ms / 1000)
         self._open = False
-        self._reached("kafka", 9)
+        reached("kafka", 9)
         if self._errors or self._refusal() is not None:
             # protocol.md 11: what was seen on the way ends the producer, whatever the commit said
             self._producer = None
@@ -213,27 +206,27 @@ class FlushedLane(LaneTransaction):
 
     def check(self, base: Sequence[Position]) -> Verdict:
         """See whether the round may still be worked: `RoundFailedError` if not. No lane is taken."""
-        self._reached("kafka", 1)
-        self._reached("kafka", 2)
+        reached("kafka", 1)
+        reached("kafka", 2)
         self._check_epoch()
         return self._verdict(base)
 
     def begin(self) -> None:
-        self._reached("kafka", 3)
+        reached("kafka", 3)
         self._producer = _producers.take(self._key) or new_producer(self._lane.client, None, 0)
 
     def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
         """Flush the outputs, then write the checkpoint records, then the positions."""
         self._flush("its outputs")
-        self._reached("kafka", 7)
+        reached("kafka", 7)
         self._check_epoch()
         self.produce(topic, [(value, key, 0, 0, None) for key, value in checkpoints])
         self._flush("its checkpoints")
-        self._reached("kafka", 8)
+        reached("kafka", 8)
         for group, offsets in offsets_by_group(positions).items():
             consumer = consumer_of(self._lane.client, group)
             self._call(partial(consumer.commit, offsets=offsets, asynchronous=False))
-        self._reached("kafka", 9)
+        reached("kafka", 9)
         if self._producer is not None and not self._errors and self._refusal() is None:
             _producers.keep(self._key, self._producer)
         self._producer = None

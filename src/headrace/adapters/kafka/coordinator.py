@@ -23,11 +23,9 @@ _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, Kafk
 
 
 class Coordinator:
-    """Transactions under the coordinator's id. Threads may share it.
-
-    `still_ours` is asked after a transaction whose outcome is not known, before and after the id is taken once more: it
-    raises `FencedError` where another driver has come in the meantime.
-    """
+    """Transactions under the coordinator's id. Threads may share it. `still_ours` is asked after a transaction whose outcome
+    is not known, before and after the id is taken once more: it raises `FencedError` where another driver has come in the
+    meantime."""
 
     def __init__(
         self, client: Mapping[str, Any], application: str, still_ours: Callable[[], object], deadline: Deadline | None = None
@@ -52,10 +50,8 @@ class Coordinator:
         records: Iterable[tuple[str, bytes, bytes | None]],
         positions: Mapping[str, Sequence[TopicPartition]] | None = None,
     ) -> None:
-        """Write `records` (topic, key, value) to partition 0, and per group its positions, all or nothing.
-
-        `FencedError` if another driver took over; `StorageError` where it cannot be known to have been written.
-        """
+        """Write `records` (topic, key, value) to partition 0, and per group its positions, all or nothing. `FencedError` if
+        another driver took over; `StorageError` where it cannot be known to have been written."""
         with self._lock:
             if self._fenced:
                 raise taken_over(self._application)

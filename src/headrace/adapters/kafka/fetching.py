@@ -19,7 +19,7 @@ FETCH_S = 60.0
 _TOPIC_S = 5.0
 _BATCH = 10_000
 # What a consumer tells and gets over by itself, as soon as the broker is there again.
-GONE_FOR_NOW = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
+UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
 
 
 class _Reader:
@@ -30,11 +30,9 @@ class _Reader:
         self._known: set[tuple[str, int]] = set()
 
     def assign(self, starts: Mapping[tuple[str, int], int]) -> None:
-        """Read from there on, and nothing else.
-
-        librdkafka waits up to 500 ms before it reads what it does not know the broker of; if its topic was requested, it
-        knows, in some milliseconds. Brokers that cannot be asked now: what is wrong is said by what follows.
-        """
+        """Read from there on, and nothing else. librdkafka waits up to 500 ms before it reads what it does not know the
+        broker of; if its topic was requested, it knows, in some milliseconds. Brokers that cannot be asked now: what is
+        wrong is said by what follows."""
         for topic in sorted({place[0] for place in starts.keys() - self._known}):
             try:
                 found = self.consumer.list_topics(topic, timeout=_TOPIC_S).topics
@@ -67,15 +65,13 @@ def _reader(client: Mapping[str, Any], keep: bool = True) -> Iterator[_Reader]:
 def fetched(
     client: Mapping[str, Any], topic: str, partition: int, start: int, end: int, *, keep: bool = False
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """(offsets, rows) of the committed records start <= offset < end, in order.
-
-    With `keep` the process keeps its consumer for the next call: to make one takes longer than to read some records.
-    `OffsetOutOfRangeError` if the partition does not hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`.
-    """
+    """(offsets, rows) of the committed records start <= offset < end, in order. With `keep` the process keeps its consumer
+    for the next call: to make one takes longer than to read some records. `OffsetOutOfRangeError` if the partition does not
+    hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`."""
     with _reader(client, keep) as reading_by:
         reading = _Reading(reading_by, {(topic, partition): (start, end)})
         while reading.left:
-            rows = [message for _, message in reading.heard()]
+            rows = [message for _, message in reading.next_messages()]
             if rows:
                 yield _rows(rows)
 
@@ -83,17 +79,15 @@ def fetched(
 def fetched_together(
     client: Mapping[str, Any], pieces: Sequence[tuple[str, int, int, int]]
 ) -> dict[tuple[str, int], list[tuple[Any, pa.RecordBatch]]]:
-    """Of several pieces (topic, partition, start, end), of different partitions, what `fetched` gives of each.
-
-    All is held in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a
-    thousand. Errors as for `fetched`.
-    """
+    """Of several pieces (topic, partition, start, end), of different partitions, what `fetched` gives of each. All is held
+    in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a thousand.
+    Errors as for `fetched`."""
     ranges = {(topic, partition): (start, end) for topic, partition, start, end in pieces}
     rows: dict[tuple[str, int], list[Any]] = {place: [] for place in ranges}
     with _reader(client) as reading_by:
         reading = _Reading(reading_by, ranges)
         while reading.left:
-            for place, message in reading.heard():
+            for place, message in reading.next_messages():
                 rows[place].append(message)
     return {place: [_rows(own)] if own else [] for place, own in rows.items()}
 
@@ -108,15 +102,15 @@ class _Reading:
     def __init__(self, reader: _Reader, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         self._consumer = reader.consumer
         self.left = {place: [start, end] for place, (start, end) in ranges.items() if start < end}
-        self._heard_s = time.monotonic()
+        self._answered_s = time.monotonic()
         self._asked(lambda: reader.assign({place: start for place, (start, _) in self.left.items()}))
 
-    def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
+    def next_messages(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What has come of committed records, waiting a little for the first."""
         for message in self._asked(lambda: received(self._consumer, _BATCH)):
-            if self._took(message):
+            if self._advance(message):
                 yield (message.topic(), message.partition()), message
-        if self.left and time.monotonic() - self._heard_s > FETCH_S:
+        if self.left and time.monotonic() - self._answered_s > FETCH_S:
             (topic, partition), (done, end) = min(self.left.items())
             raise RoundFailedError(
                 f"topic {topic!r} partition {partition}: nothing came from offset {done} on for {FETCH_S:.0f} s, "
@@ -124,11 +118,11 @@ class _Reading:
                 "is the broker up?",
             )
 
-    def _took(self, message: Any) -> bool:
+    def _advance(self, message: Any) -> bool:
         """Note how far it brings us; whether it is a record that is wanted."""
         error = message.error()
         place = (message.topic(), message.partition()) if message.topic() else min(self.left)
-        if error is not None and error.code() in GONE_FOR_NOW:
+        if error is not None and error.code() in UNREACHABLE:
             return False
         if error is not None and error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             done = self.left.get(place, [message.offset()])[0]
@@ -138,7 +132,7 @@ class _Reading:
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise RoundFailedError(f"topic {place[0]!r} partition {place[1]}: {error.str()}", "is the broker up?")
-        self._heard_s = time.monotonic()
+        self._answered_s = time.monotonic()
         if place not in self.left:  # beyond its end, while others are read
             return False
         done, end = self.left[place]

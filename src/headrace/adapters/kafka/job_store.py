@@ -10,14 +10,14 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead, lease_error
+from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, take_id
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
@@ -26,6 +26,7 @@ from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, e
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
+    committed_epoch,
     committed_positions,
     offsets_by_group,
     positions_of,
@@ -33,13 +34,13 @@ from headrace.adapters.kafka.positions import (
 )
 from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError, UnavailableError
+from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import DriverLease, Metadata, RoundCommit, SystemPayload
+from headrace.ports import DriverLease, JobStore, Metadata, RoundCommit, SystemPayload
 
 LOG = logging.getLogger("headrace.kafka")
-Reached = Callable[[str, int], None]
 FENCE_S = 30.0
 START_TRIES = 3
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
@@ -52,22 +53,14 @@ class _Held(msgspec.Struct, frozen=True):
     since_us: int
 
 
-def no_steps(protocol: str, step: int) -> None:
-    """What `reached` is where no test kills at numbered steps."""
+class KafkaJobStore(JobStore):
+    """`headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
+    container's transaction."""
 
-
-class KafkaJobStore:
-    """See `headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker.
-
-    `timeout_ms` bounds a container's transaction.
-    """
-
-    def __init__(
-        self, system: Any, application: str, reached: Reached = no_steps, timeout_ms: int = 60_000, exactly_once: bool = True
-    ) -> None:
+    def __init__(self, system: Any, application: str, timeout_ms: int, exactly_once: bool) -> None:
         self.application = application
         self._system, self._client = system, system.client
-        self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
+        self._timeout_ms, self._exactly_once = timeout_ms, exactly_once
         self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
         self._deadline: Deadline = system.deadline
         self._metadata = CompactedTopic(self._client, metadata_topic(application), self._deadline)
@@ -90,17 +83,17 @@ class KafkaJobStore:
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
-        self._reached("start", 1)
+        reached("start", 1)
         # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
         new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
         self._system.own_topics.ensure(self.application)
         since_us = self._checked_free(self._still_ours(), holder, now_us)
-        self._reached("start", 2)
+        reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
         try:
-            return self._taken(holder, since_us, now_us)
+            return self._new_epoch(holder, since_us, now_us)
         except BaseException:  # the next driver need not wait until the heartbeat is old
             try:
                 self.release(self._epoch)
@@ -110,41 +103,35 @@ class KafkaJobStore:
                 self._coordinator.close()
             raise
 
-    def _taken(self, holder: DriverLease, since_us: int, now_us: int) -> int:
+    def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
         self._epoch = 1 + max(self._stored_epochs())
         self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
         self._model = None  # of the epoch before: another driver may have come in between
-        self._reached("start", 3)
+        reached("start", 3)
         entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
         self._transact(entries, tries=START_TRIES)
-        self._reached("start", 4)
+        reached("start", 4)
         if self._stored_epochs() != (self._epoch, self._epoch):
             raise FencedError(
                 f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
             )
-        self._reached("start", 5)
+        reached("start", 5)
         self._fence(self._lanes())
         return self._epoch
 
     def _stored_epochs(self) -> tuple[int, int]:
         """The epoch as the metadata has it, and as the position of the coordinator's group, which workers read."""
         stored = int(entries_of(self._metadata.refresh(), JOB).get("epoch", b"0"))
-        group, place = coordinator_group(self.application), (metadata_topic(self.application), 0)
-        found = committed_positions(self._client, group, [place], self._deadline)
-        return stored, found.get(place, (0, None))[0]
+        return stored, committed_epoch(self._client, self.application, self._deadline)
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
         if not stored.get("holder"):
             return now_us
         held = msgspec.json.decode(stored["holder"], type=_Held)
-        if held.holder.run_id == holder.run_id:
-            return held.since_us
-        if now_us - held.holder.heartbeat_us <= HEARTBEAT_STALE_US and not is_known_dead(held.holder):
-            raise lease_error(self.application, held.holder, held.since_us, now_us)
-        return now_us
+        return held_since_us(self.application, held.holder, held.since_us, holder, now_us)
 
     def _lanes(self) -> dict[str, int]:
         """Sub-topology to the number of lanes that it ever used."""
@@ -179,10 +166,6 @@ class KafkaJobStore:
     def expedite(self) -> None:
         self._deadline.expedite()
 
-    def repairs(self) -> Collection[str]:
-        """None: what is stored has one place, and no copy of it is put back."""
-        return ()
-
     def release(self, epoch: int) -> None:
         if self._held is None or epoch != self._epoch:
             return
@@ -200,18 +183,12 @@ class KafkaJobStore:
 
     def _check_own(self, epoch: int) -> _Held:
         if self._held is None or epoch != self._epoch:
-            raise FencedError(
-                f"application {self.application!r}: this driver's epoch is {epoch}, the current one is "
-                f"{self._epoch if self._held is not None else 'not held'}; nothing was changed",
-                "another driver took over; look at `headrace status`",
-            )
+            raise fenced(self.application, epoch, self._epoch if self._held is not None else "not held")
         return self._held
 
     def _still_ours(self) -> dict[str, bytes]:
-        """What is stored of the job; `FencedError` where the epoch in force is higher than ours.
-
-        Asked before the coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open.
-        """
+        """What is stored of the job; `FencedError` where the epoch in force is higher than ours. Asked before the
+        coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open."""
         stored = entries_of(self._metadata.refresh(wait=False), JOB)
         if self._held is not None and int(stored.get("epoch", b"0")) > self._epoch:
             raise taken_over(self.application)
@@ -224,12 +201,10 @@ class KafkaJobStore:
         positions: Iterable[Position] = (),
         tries: int = 1,
     ) -> None:
-        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires.
-
-        `entries` are (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often,
-        where its outcome is not known. More than once only while no container of this epoch can have begun: its positions
-        would be set back.
-        """
+        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires. `entries` are
+        (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often, where its
+        outcome is not known. More than once only while no container of this epoch can have begun: its positions would be set
+        back."""
         topic = metadata_topic(self.application)
         records = [(topic, entry_key(space, name), value) for space, name, value in entries]
         records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
@@ -254,7 +229,7 @@ class KafkaJobStore:
     ) -> None:
         assert model.application == self.application, f"a model of {model.application!r}"
         self._check_own(epoch)
-        self._reached("start", 9)
+        reached("start", 9)
         before = self._read(MODELS).get("current")
         encoded = encode(model)
         entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
@@ -270,7 +245,7 @@ class KafkaJobStore:
         planned = {str(checkpoint.task).encode(): encode(checkpoint) for checkpoint in checkpoints}
         records = dict.fromkeys(self._checkpoints.refresh()) | planned
         self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
-        self._reached("start", 10)
+        reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
         if self._read(MODELS).get("current") != encoded or self._checkpoints.refresh().keys() != planned.keys():

@@ -20,11 +20,9 @@ _PIECE = 10_000  # rows that are Python objects at a time: few enough to stay in
 
 
 def messages_of(batch: pa.RecordBatch, partitions: Any) -> Iterator[Message]:
-    """The rows of a batch, each for its partition (an array of ints), as what `lanes.produce_all` takes.
-
-    Piece by piece those of one partition follow each other, each in its order: the client then keeps what goes out
-    together together, and spends a third less on a record than where every one goes elsewhere than the one before it.
-    """
+    """The rows of a batch, each for its partition (an array of ints), as what `lanes.produce_all` takes. Piece by piece
+    those of one partition follow each other, each in its order: the client then keeps what goes out together together, and
+    spends a third less on a record than where every one goes elsewhere than the one before it."""
     for start in range(0, batch.num_rows, _PIECE):
         some, numbers = batch.slice(start, _PIECE), partitions[start : start + _PIECE]
         if len(numbers) and bool((numbers != numbers[0]).any()):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.clients import committed
+from headrace.adapters.kafka.clients import ANSWER_S, consumer_of, error_text, retried_in_pieces
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import group_of
+from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_topic
 from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
+# A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
+_MOVING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError._TIMED_OUT,  # of one piece of the wait
+    }
+)  # fmt: skip
 
 
 class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,21 +87,32 @@ def offsets_by_group(positions: Iterable[Position]) -> dict[str, list[TopicParti
 def committed_positions(
     client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
-    """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
-    return {
-        (one.topic, one.partition): (one.offset, decode_note(one.metadata))
-        for one in committed(client, group, partitions, deadline)
-        if one.offset >= 0
-    }
+    """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not. Waits while a
+    transaction holds them back."""
+    consumer = consumer_of(client, group)
+    wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+    try:
+        found = retried_in_pieces(
+            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, deadline or Deadline(), _MOVING
+        )
+    except KafkaException as error:
+        raise RoundFailedError(
+            f"the positions of group {group!r} cannot be read: {error_text(error)}",
+            "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
+        ) from None
+    return {(one.topic, one.partition): (one.offset, decode_note(one.metadata)) for one in found if one.offset >= 0}
+
+
+def committed_epoch(client: Mapping[str, Any], application: str, deadline: Deadline | None = None) -> int:
+    """The epoch as the position of the coordinator's group, which workers read; 0 where there is none."""
+    place = (metadata_topic(application), 0)
+    return committed_positions(client, coordinator_group(application), [place], deadline).get(place, (0, None))[0]
 
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
     """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
-    readers: dict[tuple[str, int], int] = {}
-    for task in model.sub_topology(sub_topology).tasks:
-        for ssp in task.ssps:
-            place = (ssp.stream, ssp.partition)
-            readers[place] = readers.get(place, 0) + 1
+    tasks = model.sub_topology(sub_topology).tasks
+    readers = Counter((ssp.stream, ssp.partition) for task in tasks for ssp in task.ssps)
     return {place for place, count in readers.items() if count > 1}
 
 

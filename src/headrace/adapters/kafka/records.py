@@ -15,18 +15,15 @@ from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, 
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
-from headrace.codec.record_batches import batch_of, partitions_of, records_of
-from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
+from headrace.codec.record_batches import ProducedBatches, records_of, refuse_too_large
 from headrace.core.secrets import Secrets
-from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
-from headrace.model.serde import Serde, routing_keys
+from headrace.errors import RecordTooLargeError, StorageError
+from headrace.model.serde import Serde
 from headrace.record import Record
 
 COMMIT_RECORDS = 100_000  # one transaction, all or nothing
-_STEP_RECORDS = 10_000
 TIMEOUT_MS = 60_000
 READABLE_S = 10.0  # for this long `produce` waits until its records can be read
-_END = object()
 _HINTS = {
     KafkaError.INVALID_TIMESTAMP: "the broker takes no timestamps that are far ahead of its clock; raise "
     "message.timestamp.after.max.ms of the topic",
@@ -43,6 +40,7 @@ class TransactionalWriter:
         self._secrets = secrets
         self.turns: dict[str, int] = {}  # per topic the partition for the next null key, before it is reduced
         self._producer: Producer | None = None
+        self._is_open = False
         self._errors: list[KafkaError] = []
 
     def send_at_once(self, most_bytes: int) -> None:
@@ -50,15 +48,14 @@ class TransactionalWriter:
         if most_bytes < int(self._client.get("batch.size", BATCH_BYTES)):
             self._client["batch.size"], self._producer = most_bytes, None
 
-    def begin(self) -> None:
+    def write(self, topic: str, messages: Iterable[Message]) -> None:
         if self._producer is None:
             self._errors.clear()
             self._producer = new_producer(self._client, self._id, TIMEOUT_MS)
             self._call(take_id, self._producer, ANSWER_S)
-        self._call(self._producer.begin_transaction)
-
-    def write(self, topic: str, messages: Iterable[Message]) -> None:
-        assert self._producer is not None
+        if not self._is_open:
+            self._is_open = True
+            self._call(self._producer.begin_transaction)
         try:
             produce_all(self._producer, topic, messages, self._errors, ANSWER_S)
         except KafkaException as error:
@@ -70,10 +67,13 @@ class TransactionalWriter:
         if self._errors:
             raise self._failed(topic, self._errors[0])
         self._call(self._producer.commit_transaction, ANSWER_S)
+        self._is_open = False
 
     def abort(self) -> None:
-        """Take back the records since `begin`."""
-        producer, self._producer = self._producer, None
+        """Take back the records since the last commit."""
+        if not self._is_open:
+            return
+        producer, self._producer, self._is_open = self._producer, None, False
         if producer is not None:
             try:
                 producer.purge(in_queue=True, in_flight=False)
@@ -106,43 +106,22 @@ def produce(
     key: Serde | None,
     value: Serde | None,
 ) -> dict[int, int]:
-    """Append `records`; partition to the number written. When a transaction fails, those before it stay.
-
-    `partitions_now` asks how many the topic has: for each transaction, as a call may last while the topic grows.
-    """
-    written, rest = 0, iter(records)
+    """Append `records`; partition to the number written. When a transaction fails, those before it stay. `partitions_now`
+    asks how many the topic has: for each transaction, as a call may last while the topic grows."""
     counts: dict[int, int] = {}
-    known: dict[bytes, int] = {}
-    partitions = 0
-    round_robin = writer.turns.get(topic, time.time_ns())
-    while (first := next(rest, _END)) is not _END:
-        before, partitions = partitions, partitions_now()
-        if partitions != before:
-            known.clear()
-        some = chain([first], islice(rest, COMMIT_RECORDS - 1))
-        count = 0
-        began = False
+    batches, rest = ProducedBatches(key, value, writer.turns.get(topic, time.time_ns())), iter(records)
+    for first in rest:
         try:
-            while step := list(islice(some, _STEP_RECORDS)):
-                batch, asked = batch_of(step, key, value, written + count, time.time_ns() // 1000)
-                _check_sizes(topic, batch, written + count)
-                routing = routing_keys(key, batch.column(0))
-                chosen = partitions_of(routing, asked, partitions, round_robin, known)
-                round_robin += batch.column(0).null_count
-                if not began:
-                    began = True
-                    writer.begin()
-                writer.write(topic, messages_of(batch, chosen))
-                for partition, records_there in zip(*np.unique(chosen, return_counts=True), strict=True):
+            for batch, partitions in batches.of(chain([first], islice(rest, COMMIT_RECORDS - 1)), partitions_now()):
+                refuse_too_large(batch, repr(topic), sum(counts.values()))
+                writer.write(topic, messages_of(batch, partitions))
+                for partition, records_there in zip(*np.unique(partitions, return_counts=True), strict=True):
                     counts[int(partition)] = counts.get(int(partition), 0) + int(records_there)
-                count += len(step)
             writer.commit(topic)
         except BaseException:
-            if began:
-                writer.abort()
+            writer.abort()
             raise
-        written += count
-        writer.turns[topic] = round_robin
+        writer.turns[topic] = batches.round_robin
     return counts
 
 
@@ -167,38 +146,6 @@ def await_readable(admin: Admin, topic: Topic, partitions: Collection[int]) -> N
         time.sleep(0.005)
 
 
-def _check_sizes(topic: str, batch: Any, first: int) -> None:
-    for index, row in enumerate(zip(batch.column(0), batch.column(1), strict=True)) if batch.nbytes > RECORD_BYTES_MAX else ():
-        size = sum(len(part.as_py() or b"") for part in row)
-        if size > RECORD_BYTES_MAX:
-            raise RecordTooLargeError(
-                f"record {first + index} for {topic!r} has {size:,} bytes, at most {RECORD_BYTES_MAX:,} are allowed"
-            )
-
-
-def ranges_to_consume(
-    topic: str, begins: Mapping[int, int], ends: Mapping[int, int], partitions: Sequence[int] | None, start: Any
-) -> list[tuple[int, int, int]]:
-    """(partition, start, end) of what is to be read; `OffsetOutOfRangeError` for what is not there."""
-    ranges = []
-    for partition in sorted(ends) if partitions is None else partitions:
-        if partition not in ends:
-            raise OffsetOutOfRangeError(
-                f"stream {topic!r} has no partition {partition!r}: it has 0 to {max(ends)}", "choose one of those"
-            )
-        asked = start.get(partition, begins[partition]) if isinstance(start, Mapping) else start
-        first = begins[partition] if asked is None else asked
-        if not isinstance(first, int) or isinstance(first, bool):
-            raise OffsetOutOfRangeError(f"start {first!r}: expected an offset, a mapping partition to offset, or None")
-        if not begins[partition] <= first <= ends[partition]:
-            raise OffsetOutOfRangeError(
-                f"stream {topic!r} partition {partition}: offset {first} is not there; it holds "
-                f"{begins[partition]} to {ends[partition]}"
-            )
-        ranges.append((partition, first, ends[partition]))
-    return ranges
-
-
 def first_not_older(client: Mapping[str, Any], topic: str, partition: int, start: int, end: int, time_us: int) -> int:
     """The offset of the first committed record from `start` on that is not older; `end` if there is none before it."""
     for offsets, batch in fetched(client, topic, partition, start, end):
@@ -215,6 +162,4 @@ def consume(
     for partition, start, end in ranges:
         if start < end:
             for offsets, batch in fetched(client, topic, partition, start, end):
-                columns = [batch.column(name) for name in ("key", "value", "timestamp_us", "headers")]
-                rows = type(batch).from_arrays(columns, names=["key", "value", "timestamp_us", "headers"])
-                yield from records_of(rows, topic, partition, offsets.tolist(), key, value)
+                yield from records_of(batch, topic, partition, offsets.tolist(), key, value)

@@ -7,23 +7,22 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.adapters.common.offset_resolver import StreamConsumer
+from headrace.adapters.common.offset_resolver import StreamConsumer, ranges_to_read
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.expanding import expanded
-from headrace.adapters.kafka.job_store import KafkaJobStore, no_steps
+from headrace.adapters.kafka.job_store import KafkaJobStore
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.topic_expansion import expanded
 from headrace.core.job_plan.partition_growth import check_expansion
-from headrace.core.rounds.offset_ranges import Extent, OffsetRange
+from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import (
     ConfigError,
@@ -36,8 +35,8 @@ from headrace.errors import (
 )
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.serde import of_stream
-from headrace.model.streams import SSP, StreamDescription
-from headrace.ports import SystemPayload
+from headrace.model.streams import StreamDescription
+from headrace.ports import System, SystemPayload
 from headrace.record import Record
 
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
@@ -49,19 +48,17 @@ _OWN_TIMES = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
 _ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
-GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
+ABSENT_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
 def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
-    """Open the cluster that `url` names, such as `kafka://localhost:9092`; `settings` are the `kafka.*` ones.
-
-    Nothing is asked before the first use. Close it, or use it as a context manager.
-    """
+    """Open the cluster that `url` names, such as `kafka://localhost:9092`; `settings` are the `kafka.*` ones. Nothing is
+    asked before the first use. Close it, or use it as a context manager."""
     return KafkaSystem(url, settings or {})
 
 
-class KafkaSystem:
-    """See `headrace.ports.System`. `client` are librdkafka's settings. Threads may share it."""
+class KafkaSystem(System):
+    """`headrace.ports.System`. `client` are librdkafka's settings. Threads may share it."""
 
     name = "kafka"
 
@@ -80,12 +77,6 @@ class KafkaSystem:
     def __repr__(self) -> str:
         return f"KafkaSystem({self.connection.servers})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         self.own_topics.close()
         with self._writing:
@@ -93,20 +84,17 @@ class KafkaSystem:
 
     # --- applications -----------------------------------------------------------------------------------------------
 
-    def job_store(self, application: str, reached: Any = no_steps, exactly_once: bool = True) -> KafkaJobStore:
-        """The `JobStore` of one application; see `ports.System`."""
+    def job_store(self, application: str, exactly_once: bool = True) -> KafkaJobStore:
         application = checked_name("application", application)
-        return KafkaJobStore(self, application, reached, self.connection.transaction_timeout_ms, exactly_once)
+        return KafkaJobStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
 
     def consumer(self) -> StreamConsumer:
         return StreamConsumer(self)
 
     def metadata_store(self, application: str) -> KafkaMetadataStore:
-        """The `MetadataStore` of one application."""
         return KafkaMetadataStore(self.own_topics, checked_name("application", application))
 
     def applications(self) -> list[str]:
-        """The applications that ever had a plan here, sorted."""
         return self.own_topics.applications()
 
     def check_transaction_timeout(self, timeout_ms: int) -> None:
@@ -125,7 +113,6 @@ class KafkaSystem:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
-        """Make a topic; `StreamExistsError` if there is one of that name. `internal_of` is for repartition topics."""
         name = checked_name("stream", name)
         _refuse_kafkas_own(name)
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
@@ -155,7 +142,6 @@ class KafkaSystem:
             return self._admin.create(name, partitions, settings(_ANY_TIME_BEFORE_3_6))
 
     def expand_stream(self, name: str, partitions: int) -> StreamDescription:
-        """Add partitions to a topic, empty and from offset 0 on; see `headrace.ports.Streams`."""
         before = self.describe_stream(name)
         check_expansion(name, before.partitions, partitions)
         owner = before.internal_of
@@ -168,7 +154,7 @@ class KafkaSystem:
         return replace(before, partitions=partitions)
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
-        """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
+        """All topics but Kafka's own, and applications' bookkeeping."""
         names = self._admin.names()
         own = self.own_topics
         applications = own.applications(names) if of is None else [of] if own.is_initialized(of) else []
@@ -181,24 +167,21 @@ class KafkaSystem:
         ]
 
     def describe_stream(self, name: str) -> StreamDescription:
-        """Its number of partitions, its id, and the application whose own it is: a repartition topic, or bookkeeping."""
+        """Of an application is a repartition topic, and its bookkeeping."""
         topic, applications = self._found(name), self.applications()
         bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
         owner = bookkeeping.get(name) or self.own_topics.owners(applications).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:
-        """Delete a topic and its records; `StreamNotFoundError` if there is none."""
         self._found(name)
         self._admin.delete(name)
         self._known.pop(name, None)
 
     def pin(self, ids: Mapping[str, str]) -> None:
-        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them.
-
-        They grow here when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions
-        that brokers still make would wait for those, with all others.
-        """
+        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them. They grow here
+        when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions that brokers
+        still make would wait for those, with all others."""
         self._pinned = dict(ids)
 
     def _as_pinned(self, found: Topic) -> Topic:
@@ -208,7 +191,7 @@ class KafkaSystem:
         return known if known is not None and is_grown and found.name in self._pinned else found
 
     def _check_pinned(self, name: str) -> None:
-        deadline_s = time.monotonic() + GONE_S
+        deadline_s = time.monotonic() + ABSENT_S
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
         if topic is None or topic.id != self._pinned[name]:
@@ -242,11 +225,8 @@ class KafkaSystem:
     # --- records ----------------------------------------------------------------------------------------------------
 
     def produce(self, stream: str, records_: Iterable[Any], key: Any = None, value: Any = None) -> int:
-        """Append records; see `headrace.ports.Streams`. Each 100,000 are one transaction.
-
-        They can be read when this returns, unless somebody else's open transaction holds them back. Kafka keeps
-        milliseconds from 1970 on: what a timestamp has below is lost, and one before is 1970.
-        """
+        """They can be read when this returns, unless somebody else's open transaction holds them back. Kafka keeps
+        milliseconds from 1970 on: what a timestamp has below is lost, and one before is 1970."""
         from headrace.adapters.kafka import records
 
         topic = self._found(stream)
@@ -269,23 +249,18 @@ class KafkaSystem:
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
-        """The committed records from `start` to the end as it is at this call; see `headrace.ports.Streams`."""
         from headrace.adapters.kafka import records
 
         topic = self._found(stream)
-        ends = self._admin.ends(topic)
-        ranges = records.ranges_to_consume(stream, self._admin.beginnings(topic), ends, partitions, start)
-        return records.consume(self.client, stream, ranges, key, value)
+        ends, begins = self._admin.ends(topic), self._admin.beginnings(topic)
+        bounds = {partition: (begins[partition], end) for partition, end in ends.items()}
+        return records.consume(self.client, stream, ranges_to_read(stream, bounds, partitions, start), key, value)
 
     def beginning_offsets(self, stream: str) -> dict[int, int]:
-        """Per partition the first offset that can be read."""
         return self._admin.beginnings(self._found(stream))
 
     def end_offsets(self, stream: str) -> dict[int, int]:
-        """Per partition the last stable offset: up to there, nothing is in doubt.
-
-        `IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated.
-        """
+        """`IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated."""
         pinned = stream in self._pinned
         try:
             ends = self._admin.ends(self._found(stream, known=pinned))
@@ -298,7 +273,7 @@ class KafkaSystem:
         return ends
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
-        """See `headrace.ports.System`. A pinned stream has new partitions when all of them can be written and read."""
+        """A pinned stream has new partitions when all of them can be written and read."""
         found = self._admin.topics(set(streams))
         for name, topic in found.items():
             known = self._as_pinned(topic)
@@ -337,29 +312,20 @@ class KafkaSystem:
 
     def limits(self, streams: Collection[str]) -> dict[str, StreamLimits]:
         """By the topics' settings; where this user may not ask for them, only what is true of any topic."""
-        told = self._admin.topic_settings(streams)
-        return {stream: limits_of(told.get(stream, {}), self.connection.client) for stream in sorted(streams)}
+        settings = self._admin.topic_settings(streams)
+        return {stream: limits_of(settings.get(stream, {}), self.connection.client) for stream in sorted(streams)}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """A worker needs to know nothing more: it fetches the offsets."""
         return True
 
-    def extents(self, pieces: Sequence[OffsetRange]) -> dict[SSP, list[Extent]]:
-        """Nothing: a broker does not tell how large records are."""
-        return {}
-
     # --- room -------------------------------------------------------------------------------------------------------
 
     def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
-        """Delete what lies before `offsets` (partition to offset)."""
         begins = self.beginning_offsets(stream)
         wanted = {partition: offset for partition, offset in offsets.items() if offset > begins[partition]}
         if wanted:
             self._admin.purge(stream, wanted)
-
-    def collect_garbage(self) -> tuple[str, ...]:
-        """Nothing: the broker deletes what was purged."""
-        return ()
 
 
 def _refuse_kafkas_own(name: Any) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.adapters.kafka_server.certificates import make_certificates
 from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess, brokers_known_to, free_ports, is_free
 from headrace.adapters.kafka_server.settings import (
     HOST,
@@ -37,7 +36,7 @@ from headrace.environment import checked_folder, checked_java
 from headrace.errors import ConfigError, SetupError
 
 START_S_MAX = 120.0  # 5 s on an idle machine
-FORMAT_S_MAX = 60
+TOOL_S_MAX = 60
 REMOVE_S_MAX = 10.0  # then `rm` finishes in the background
 _POLL_S = 0.1
 _ANSWER_S_MAX = 2.0
@@ -52,13 +51,12 @@ _JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
+_QUICKLY = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")  # keytool runs a dozen times, for a moment each
 
 
 class Cluster(ABC):
-    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only: see `KafkaServer`.
-
-    `port` is the first broker's (then counted up), any free one if None; without a `folder` the data go when it stops.
-    """
+    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only: see `KafkaServer`. `port` is
+    the first broker's (then counted up), any free one if None; without a `folder` the data go when it stops."""
 
     def __init__(
         self,
@@ -97,7 +95,6 @@ class Cluster(ABC):
 
     @property
     def tls(self) -> TlsFiles:
-        """The files of a TLS listener."""
         tls = self._started_plan().tls
         assert tls is not None, "this cluster was made without TLS"
         return tls
@@ -163,15 +160,12 @@ class Cluster(ABC):
             process.pause()
 
     def resume(self, broker: int | None = None) -> None:
-        """SIGCONT."""
         for process in self._chosen(broker).values():
             process.signal(signal.SIGCONT)
 
     def restart(self, broker: int | None = None) -> None:
-        """Start one broker again, all if None, with its data and ports; one that still runs is stopped before.
-
-        It answers when this returns.
-        """
+        """Start one broker again, all if None, with its data and ports; one that runs is stopped before. It answers when this
+        returns."""
         chosen = self._chosen(broker)
         for process in chosen.values():
             process.terminate()
@@ -209,7 +203,7 @@ class Cluster(ABC):
         assert self._folder is not None
         tls = None
         if self._security != "plaintext":
-            tls = make_certificates(self._folder / f"tls-{uuid.uuid4().hex[:8]}", java, secrets.token_hex(12))
+            tls = _make_certificates(self._folder / f"tls-{uuid.uuid4().hex[:8]}", java, secrets.token_hex(12))
         for left in reversed(range(_PORT_TRIES)):
             self._plan = ClusterPlan(self._free_ports(), self._security, self._users, tls, self._properties)
             self._make_processes(program)
@@ -240,7 +234,7 @@ class Cluster(ABC):
         assert self._folder is not None
         plan = self._started_plan()
         environ = {name: value for name, value in handed_on(os.environ).items() if not name.startswith("KAFKA_")}
-        going = self._folder if self._kept_folder is None else None
+        temporary = self._folder if self._kept_folder is None else None
         new = {}  # brokers that have no storage yet
         for node in plan.ports:
             home = self._folder / f"broker-{node}"
@@ -248,14 +242,14 @@ class Cluster(ABC):
             file = home / "server.properties"
             file.touch(mode=0o600)
             file.write_text(as_text(server_properties(plan, node, home / "data")), encoding="utf-8")
-            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, going)
+            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, temporary)
             if not (home / "data" / "meta.properties").exists():
                 new[self._processes[node].log] = file
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         scram = scram_arguments(self._users) if self._security == "sasl_ssl" else ()
         formatting = [*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", *scram, "-c"]
         with ThreadPoolExecutor(BROKERS_MAX) as pool:  # at the same time: each takes a JVM
-            if not all(pool.map(lambda log: _run_logged([*formatting, str(new[log])], log, environ), new)):
+            if not all(pool.map(lambda log: _is_run([*formatting, str(new[log])], log, environ), new)):
                 raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
 
     def _wait_until_ready(self, waited_for: Mapping[int, BrokerProcess]) -> None:
@@ -263,9 +257,9 @@ class Cluster(ABC):
         plan, end = self._started_plan(), time.monotonic() + START_S_MAX
         left = sorted(waited_for)
         while left:
-            gone = [node for node in waited_for if waited_for[node].pid is None]
-            if gone or time.monotonic() > end:
-                what = f"broker {gone[0]} ended" if gone else f"no answer in {START_S_MAX:.0f} seconds"
+            ended = [node for node in waited_for if waited_for[node].pid is None]
+            if ended or time.monotonic() > end:
+                what = f"broker {ended[0]} ended" if ended else f"no answer in {START_S_MAX:.0f} seconds"
                 raise SetupError(
                     f"the Kafka server did not start: {what}. The end of its log:\n{self.last_lines()}",
                     "the lines above are Kafka's own; a property given to it, a taken port or too little memory are usual",
@@ -276,8 +270,35 @@ class Cluster(ABC):
                 time.sleep(_POLL_S)
 
 
-def _run_logged(command: Sequence[str], log: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a command ends well, within `FORMAT_S_MAX`."""
+def _make_certificates(folder: Path, java: Path, password: str) -> TlsFiles:
+    """The keys of a listener with TLS, by Java's own `keytool`: broker and client each sign their own. `SetupError` if it is
+    missing or fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = java.resolve().with_name("keytool")
+    keytool = str(beside) if beside.is_file() else "keytool"
+    files = TlsFiles(folder / "broker.pem", folder / "broker.p12", folder / "trust.p12", folder / "client.p12", password)
+    log, environ = folder / "keytool.log", {"HEADRACE_STORE": password, "PATH": "/usr/bin:/bin"}
+
+    def run(store: Path, *arguments: str) -> None:
+        kept = ("-keystore", str(store), "-storetype", "PKCS12", "-storepass:env", "HEADRACE_STORE")
+        try:
+            is_done = _is_run([keytool, *arguments, *kept, *_QUICKLY], log, environ)
+        except OSError as error:
+            raise SetupError(f"{keytool} cannot be run: {error}", "it comes with Java: install a whole one") from None
+        if not is_done:
+            raise SetupError(f"{keytool} {arguments[0]} failed: {log.read_text(errors='replace').strip()[-300:]}")
+
+    names = {files.key_store: ("broker", f"san=ip:{HOST},dns:localhost"), files.client_key_store: ("client", "eku=clientAuth")}
+    for store, (name, extension) in names.items():
+        run(store, "-genkeypair", "-alias", name, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "365",
+            "-dname", f"CN={name}", "-ext", extension)  # fmt: skip
+        run(store, "-exportcert", "-rfc", "-alias", name, "-file", str(folder / f"{name}.pem"))
+    run(files.trust_store, "-importcert", "-noprompt", "-alias", "client", "-file", str(folder / "client.pem"))
+    return files
+
+
+def _is_run(command: Sequence[str], log: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a command ends well, within `TOOL_S_MAX`."""
     with log.open("ab") as out:
         try:
             done = subprocess.run(
@@ -286,11 +307,11 @@ def _run_logged(command: Sequence[str], log: Path, environ: Mapping[str, str]) -
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environ,
-                timeout=FORMAT_S_MAX,
+                timeout=TOOL_S_MAX,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            out.write(b"no end in %d seconds\n" % FORMAT_S_MAX)
+            out.write(b"no end in %d seconds\n" % TOOL_S_MAX)
             return False
     return done.returncode == 0
 

@@ -28,10 +28,8 @@ _GUARD = 'cat >/dev/null 2>&1; kill -s KILL -- "-$1" 2>/dev/null; if [ -n "$2" ]
 
 
 class BrokerProcess:
-    """One broker: `start` it, then `kill`, `stop`, `pause`, `resume`; `start` again with the same data.
-
-    `deleted_with_us` is a folder that goes too if this process dies before it could tidy up.
-    """
+    """One broker: `start` it, then `kill`, `stop`, `pause`, `resume`; `start` again with the same data. `deleted_with_us` is
+    a folder that goes too if this process dies before it could tidy up."""
 
     def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str], deleted_with_us: Path | None) -> None:
         self.log = log
@@ -116,10 +114,8 @@ class BrokerProcess:
 
 
 def brokers_known_to(host: str, port: int, timeout_s: float) -> frozenset[int]:
-    """The ids of the brokers that the one at `host`:`port` knows to be up; empty if it gives no answer in time.
-
-    A real Metadata request: only a broker that the controller has let in is in the answer; a port that is open says less.
-    """
+    """The ids of the brokers that the one at `host`:`port` knows to be up; empty if it gives no answer in time. A real
+    Metadata request: only a broker that the controller has let in is in the answer; a port that is open says less."""
     asks = struct.pack(">hhih8si", _METADATA, _VERSION, 1, 8, b"headrace", 0)  # with a number, our name, and no topic
     try:
         with socket.create_connection((host, port), timeout_s) as connection, connection.makefile("rb") as answers:
@@ -155,11 +151,8 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(host: str) -> Iterator[int]:
-    """Different free ports, at random, so that two processes hardly try the same; ends after `_TRIES`.
-
-    They are below the range that the system gives to connections: a broker that was killed must find its ports free when it
-    comes back.
-    """
+    """Different free ports, at random, so that two processes hardly try the same; ends after `_TRIES`. They are below the
+    range that the system gives to connections: a broker that was killed must find its ports free when it comes back."""
     for port in random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _TRIES):
         if is_free(host, port):
             yield port

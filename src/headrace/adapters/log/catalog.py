@@ -10,8 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,21 +22,18 @@ from headrace.adapters.log.catalog_files import (
     SCHEMA_VERSION,
     check_can_be_made,
     make_catalog,
-    make_folder,
     refuse_orphans,
 )
 from headrace.adapters.log.commit_marks import CommitMark, begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
+from headrace.environment import checked_folder
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck
 
 
 class Catalog:
-    """The catalog of one folder, open. Threads may share it: one connection reads, another writes, each under a lock.
-
-    `root` is the log's folder. Made by `open_catalog`. Where there is no log yet, it reads as an empty one: the folder and
-    the file are made by the first write, so that looking leaves nothing behind.
-    """
+    """The catalog of the log in `root`. Threads may share it: one connection reads, another writes, each under a lock. Where
+    there is no log yet, it reads as an empty one: folder and file are made by the first write, so looking leaves nothing."""
 
     def __init__(self, root: Path, lock_wait_s: float) -> None:
         self.root = root
@@ -53,27 +49,28 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A transaction that sees one state of the catalog and blocks no writer. Keep it short: read, then leave."""
-        with self._reading, _storage_errors(self.path):
+        with self._reading, _storage_errors(self.path), ExitStack() as stack:
             if self._reader is None and (self._closed or self.path.exists()):
                 self._reader = self._connected()
-            if self._reader is None:
+            connection = self._reader
+            if connection is None:
                 refuse_orphans(self.root)
+                connection = stack.enter_context(closing(sqlite3.connect(":memory:", isolation_level=None)))
+                connection.executescript(SCHEMA)
             else:
                 self._check_in_place()
-            with self._reader_or_empty() as connection, _transaction(connection, "BEGIN"):
+            with transaction(connection, "BEGIN"):
                 yield connection
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction that alone may write: committed and on disk when the block ends, undone if it raises.
-
-        Without `durable` it may be lost by a power cut (never by a killed process): for heartbeats and status.
-        """
+        """A transaction that alone may write: committed and on disk when the block ends, undone if it raises. Without
+        `durable` it may be lost by a power cut (never by a killed process): for heartbeats and status."""
         with self._writing, _storage_errors(self.path):
             if self._writer is None:
                 if not self._closed and not self.path.exists():
                     refuse_orphans(self.root)
-                    make_folder(self.root)
+                    checked_folder(self.root, "the log")
                     make_catalog(self.path)
                 self._writer = self._connected()
             self._check_in_place()
@@ -81,9 +78,9 @@ class Catalog:
             marks = marks_of(self.root)  # before the transaction: it sees every commit that is marked by now
             mark: CommitMark | None = None
             try:
-                with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                with transaction(self._writer, "BEGIN IMMEDIATE"):
                     commits.check_newest(self._writer, self.root, self.path, marks)
-                    commits.prepare(self._writer)
+                    self._writer.execute(commits.TABLE)  # a catalog of an older Headrace has none
                     is_uncertain = durable and commits.keep_what_is_uncertain(self._writer, self.root, self.path, marks)
                     yield self._writer
                     if is_uncertain:
@@ -104,15 +101,6 @@ class Catalog:
             for connection in (self._reader, self._writer):
                 if connection is not None:
                     connection.close()
-
-    @contextmanager
-    def _reader_or_empty(self) -> Iterator[sqlite3.Connection]:
-        if self._reader is not None:
-            yield self._reader
-            return
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-            empty.executescript(SCHEMA)
-            yield empty
 
     def _connected(self) -> sqlite3.Connection:
         """A connection to a catalog that is the newest one of its folder."""
@@ -144,10 +132,8 @@ class Catalog:
 
 
 def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_WAIT_S) -> Catalog:
-    """Open the catalog of the log in `root`; without one, the first write makes it, or `SetupError` if not to `create`.
-
-    `SetupError` if the folder cannot be made or written, `StorageError` if the file is no catalog or a newer one.
-    """
+    """The catalog of the log in `root`; without one, the first write makes it, or `SetupError` if not to `create`. `SetupError`
+    if the folder cannot be made or written, `StorageError` if the file is no catalog or a newer one."""
     path = root / FILE_NAME
     catalog = Catalog(root, lock_wait_s)
     if not path.exists():
@@ -185,10 +171,8 @@ def connect_to_look(path: Path) -> sqlite3.Connection:
 
 
 def check_catalog(path: Path) -> CommitMark | None:
-    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark.
-
-    After an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog.
-    """
+    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark. After
+    an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog."""
     root, is_unclean = path.parent, ended_unclean(path)
     marks, newest = marks_of(root), None
     with closing(connect_to_look(path)) as db:
@@ -199,7 +183,7 @@ def check_catalog(path: Path) -> CommitMark | None:
             damage = next(commits.damage_of(db, whole=is_unclean), None)
             newest = commits.newest_mark(db)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+            if _code_of(error) != sqlite3.SQLITE_CORRUPT:
                 raise
             damage = str(error)
     if damage is not None:
@@ -223,7 +207,7 @@ def check_version(path: Path, connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
     connection.execute(begin)
     try:
         yield
@@ -243,21 +227,25 @@ def _storage_errors(path: Path) -> Iterator[None]:
         if "closed database" not in str(error):
             raise
         raise _closed(path) from error
-    except (sqlite3.OperationalError, sqlite3.DatabaseError) as error:
-        if isinstance(error, (sqlite3.IntegrityError, sqlite3.InterfaceError)):
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.IntegrityError):
             raise  # a mistake of ours, not of the file
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+        code, doctor = _code_of(error), f"see what can be done: headrace doctor --system log:{path.parent}"
+        if code == sqlite3.SQLITE_BUSY:
             raise _locked(path) from error
-        doctor = f"see what can be done: headrace doctor --system log:{path.parent}"
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+        if code == sqlite3.SQLITE_CORRUPT:
             raise StorageError(
                 f"the catalog {path} is damaged: {error}; a copy may have been written over it while it was in use",
                 f"stop all that uses the log, and {doctor}; "
                 "to put a copy back, move the damaged catalog and its -wal file away first",
             ) from error
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB:
-            raise StorageError(f"the catalog {path} cannot be used: {error}", doctor) from error
-        raise StorageError(f"the catalog {path} cannot be used: {error}", "check the disk's space and health") from error
+        hint = doctor if code == sqlite3.SQLITE_NOTADB else "check the disk's space and health"
+        raise StorageError(f"the catalog {path} cannot be used: {error}", hint) from error
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    """SQLite's primary result code."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _closed(path: Path) -> StorageError:
@@ -265,13 +253,14 @@ def _closed(path: Path) -> StorageError:
 
 
 def _locked(path: Path) -> StorageError:
-    owner = write_lock_owner(path)
-    if owner is None:
+    pid = write_lock_owner(path)
+    if pid is None:
         return StorageError(f"the catalog {path} stayed locked by another process", "find and terminate that process")
-    state = " (which is stopped)" if owner.stopped else ""
+    fields = stat_fields(pid)
+    is_stopped = fields is not None and fields[0] in ("T", "t")
     return StorageError(
-        f"the catalog {path} stayed locked by process {owner.pid}{state}",
-        f"resume it (kill -CONT {owner.pid}) or terminate it" if owner.stopped else "wait until it is done, or terminate it",
+        f"the catalog {path} stayed locked by process {pid}{' (which is stopped)' if is_stopped else ''}",
+        f"resume it (kill -CONT {pid}) or terminate it" if is_stopped else "wait until it is done, or terminate it",
     )
 
 
@@ -279,20 +268,12 @@ _SHARED_FIRST = 0x40000002  # of the file itself: every open connection in WAL m
 _WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")
 
 
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    pid: int
-    stopped: bool
-
-
-def write_lock_owner(catalog: Path) -> LockOwner | None:
-    """Who holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages."""
+def write_lock_owner(catalog: Path) -> int | None:
+    """The process that holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages."""
     for words in _locks_of(catalog.with_name(f"{catalog.name}-shm")) or ():
         end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
         if words[1] == "POSIX" and words[3] == "WRITE" and int(words[6]) <= _WAL_WRITE_LOCK <= end:
-            pid = int(words[4])
-            fields = stat_fields(pid)
-            return LockOwner(pid, stopped=fields is not None and fields[0] in ("T", "t"))
+            return int(words[4])
     return None
 
 

@@ -109,24 +109,10 @@ def refuse_orphans(root: Path) -> None:
 def check_can_be_made(root: Path) -> None:
     """Refuse what the first write would fail on, as far as that can be seen without writing."""
     above = next(folder for folder in (root, *root.parents) if folder.exists())
-    if not above.is_dir():
-        raise _cannot_be_made(root, f"{above} is no folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise _cannot_be_made(root, f"{above} cannot be written")
-
-
-def make_folder(root: Path) -> None:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        probe = root / f".probe-{uuid.uuid4().hex}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise _cannot_be_made(root, error.strerror or str(error)) from error
-
-
-def _cannot_be_made(root: Path, reason: str) -> SetupError:
-    return SetupError(f"the folder {root} for the log cannot be made and written: {reason}", "name another in log:DIR")
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        reason = "cannot be written" if above.is_dir() else "is no folder"
+        text = f"the folder {root} for the log cannot be made and written: {above} {reason}"
+        raise SetupError(text, "name another in log:DIR")
 
 
 def make_catalog(path: Path) -> None:

@@ -129,11 +129,8 @@ def begin_mark(root: Path, mark: CommitMark, *, is_first: bool) -> None:
 
 
 def finish_mark(root: Path, mark: CommitMark) -> None:
-    """The commit of a mark that was begun is on disk: it is done, in place of those before it.
-
-    Raises nothing: the commit counts already. Where this fails, the mark that is begun stays, and is done when the catalog is
-    opened or written next.
-    """
+    """The commit of a mark that was begun is on disk: it is done, in place of those before it. Raises nothing: the commit
+    counts already. Where this fails, the mark that is begun stays, and is done when the catalog is opened or written next."""
     folder = root / MARKS_FOLDER
     with suppress(OSError):
         (folder / _name(replace(mark, is_done=False))).rename(folder / _name(mark))

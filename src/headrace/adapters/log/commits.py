@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.adapters.log.commit_marks import CommitMark, marks_of, mismatch, unknown_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
@@ -22,7 +23,7 @@ from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 
 PRODUCER_FILE_AGE_S = 3_600
-_TABLE = """
+TABLE = """
 CREATE TABLE IF NOT EXISTS log (
     kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
 ) WITHOUT ROWID
@@ -43,61 +44,61 @@ HAVING end_offset > first_offset AND (max(base_offset + records) IS NOT end_offs
 """
 
 
-def prepare(db: sqlite3.Connection) -> None:
-    """Give a catalog of an older Headrace the table."""
-    db.execute(_TABLE)
-
-
 def begin(db: sqlite3.Connection) -> None:
     """Give a new catalog, or one whose history ends here, an id that no other has."""
-    prepare(db)
+    db.execute(TABLE)
     db.execute("DELETE FROM log WHERE kind IN (?, ?, ?)", (_LOG, _STRANGERS, _UNCERTAIN))
     db.execute(_PUT, (_LOG, "id", uuid.uuid4().hex))
 
 
-def log_id(db: sqlite3.Connection) -> str | None:
+def _log_id(db: sqlite3.Connection) -> str | None:
     return _value_of(db, _LOG, "id")
 
 
-def is_marked(db: sqlite3.Connection) -> bool:
+def _is_marked(db: sqlite3.Connection) -> bool:
     """Whether a commit of this catalog has been marked, or was about to be."""
     return _value_of(db, _LOG, "marked") is not None
 
 
 def _value_of(db: sqlite3.Connection, kind: str, key: str) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (kind, key)).fetchone()
-    return None if row is None else str(row[0])
+    rows = _rows(db, "value", kind, "AND key = ?", key)
+    return str(rows[0][0]) if rows else None
 
 
-def newest_of(db: sqlite3.Connection) -> int:
-    (newest,) = db.execute("SELECT max(key) FROM log WHERE kind = ?", (_COMMITS,)).fetchone()
-    return 0 if newest is None else int(newest)
+def _rows(db: sqlite3.Connection, columns: str, kind: str, more: str = "", *values: str) -> list[Any]:
+    """Of the table `log`; none in a catalog of an older Headrace, which does not have it."""
+    if not _has_table(db):
+        return []
+    return db.execute(f"SELECT {columns} FROM log WHERE kind = ? {more}", (kind, *values)).fetchall()
+
+
+def _newest_of(db: sqlite3.Connection) -> int:
+    rows = _rows(db, "key", _COMMITS, "ORDER BY key DESC LIMIT 1")
+    return int(rows[0][0]) if rows else 0
 
 
 def newest_mark(db: sqlite3.Connection) -> CommitMark | None:
     """The mark that the newest commit has, or should have."""
-    if not _has_table(db) or not is_marked(db):
+    if not _is_marked(db):
         return None
-    log, number = log_id(db), newest_of(db)
+    log, number = _log_id(db), _newest_of(db)
     token = _token_of(db, number)
     return None if log is None or token is None else CommitMark(log, number, token)
 
 
 def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[CommitMark]) -> str | None:
     """Why this catalog is not the newest one of its folder; None if it is. `marks` were looked up before the transaction."""
-    if not _has_table(db):
-        return mismatch(None, 0, marks, partial(_token_of, db))
-    lost = not marks and is_marked(db) and not marks_of(root)  # if there are some by now, the first commit has just been
-    return mismatch(log_id(db), newest_of(db), marks, partial(_token_of, db), lost_marks=lost)
+    lost = not marks and _is_marked(db) and not marks_of(root)  # if there are some by now, the first commit has just been
+    return mismatch(_log_id(db), _newest_of(db), marks, partial(_token_of, db), lost_marks=lost)
 
 
 def has_unknown(db: sqlite3.Connection, marks: Collection[CommitMark]) -> bool:
     """Whether a commit was begun that this catalog does not have."""
-    return _has_table(db) and bool(unknown_of(marks, log_id(db), partial(_token_of, db)))
+    return bool(unknown_of(marks, _log_id(db), partial(_token_of, db)))
 
 
 def _token_of(db: sqlite3.Connection, number: int) -> str | None:
-    return _value_of(db, _COMMITS, _key(number))
+    return _value_of(db, _COMMITS, f"{number:012d}")
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
@@ -117,10 +118,8 @@ def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collecti
 
 def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[CommitMark]) -> bool:
     """Before a durable transaction: write down the files that this catalog does not name and cannot judge; they stay.
-
-    Whether there may be such files.
-    """
-    if log_id(db) is None:
+    Whether there may be such files."""
+    if _log_id(db) is None:
         _adopt(db, root, path)
     elif has_unknown(db, marks):
         names = [name for name in data_files_of(root) if not is_referenced(db, name)]
@@ -132,28 +131,26 @@ def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks
 
 def add_commit(db: sqlite3.Connection, root: Path) -> CommitMark | None:
     """Number the transaction that is about to be committed; its mark, None where there are no data files to guard yet."""
-    number, token = newest_of(db) + 1, secrets.token_hex(8)
-    db.execute(_PUT, (_COMMITS, _key(number), token))
-    db.execute("DELETE FROM log WHERE kind = ? AND key <= ?", (_COMMITS, _key(max(0, number - _TOKENS_KEPT))))
-    if not is_marked(db):
+    number, token = _newest_of(db) + 1, secrets.token_hex(8)
+    db.execute(_PUT, (_COMMITS, f"{number:012d}", token))
+    db.execute("DELETE FROM log WHERE kind = ? AND key <= ?", (_COMMITS, f"{max(0, number - _TOKENS_KEPT):012d}"))
+    if not _is_marked(db):
         if not (root / DATA_FOLDER).is_dir():
             return None
         db.execute(_PUT, (_LOG, "marked", "yes"))
-    log = log_id(db)
+    log = _log_id(db)
     assert log is not None
     return CommitMark(log, number, token)
 
 
 def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
-    """Take a catalog that nothing can be compared with: of an older Headrace.
-
-    It may be an older copy. So what it does not refer to now is never deleted; and where names alone show it, it is refused.
-    """
+    """Take a catalog that nothing can be compared with: of an older Headrace. It may be an older copy. So what it does not
+    refer to now is never deleted; and where names alone show it, it is refused."""
     begin(db)
     for name in data_files_of(root):
         if is_referenced(db, name):
             continue
-        if unreferenced_fate(db, name, 0.0) is Fate.UNKNOWN and not is_stranger(db, name):
+        if unreferenced_fate(db, name, 0.0) is Fate.UNKNOWN and not _is_kept(db, _STRANGERS, name):
             raise StorageError(
                 f"the catalog {path} does not match its data files: it is an older copy, or of another log, as it does "
                 f"not know the run that wrote {name}; nothing was changed",
@@ -162,12 +159,8 @@ def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
         db.execute(_PUT, (_STRANGERS, name, ""))
 
 
-def is_stranger(db: sqlite3.Connection, name: str) -> bool:
-    return _is_kept(db, _STRANGERS, name)
-
-
 def _is_kept(db: sqlite3.Connection, kind: str, name: str) -> bool:
-    return _has_table(db) and _value_of(db, kind, name) is not None
+    return _value_of(db, kind, name) is not None
 
 
 def forget_what_is_certain(db: sqlite3.Connection) -> None:
@@ -182,10 +175,7 @@ def add_repair(db: sqlite3.Connection, quarantine: str) -> None:
 
 def repairs_of(db: sqlite3.Connection) -> list[str]:
     """The folders, relative to the log's, to which repairs have moved files: another catalog may come back for these."""
-    if not _has_table(db):
-        return []
-    rows = db.execute("SELECT key FROM log WHERE kind = ? ORDER BY key", (_REPAIRS,))
-    return [folder for (folder,) in rows.fetchall()]
+    return [folder for (folder,) in _rows(db, "key", _REPAIRS, "ORDER BY key")]
 
 
 def forget_repairs(db: sqlite3.Connection, folders: Collection[str]) -> None:
@@ -208,7 +198,7 @@ def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
             "SELECT max(round) FROM checkpoints WHERE application = ? AND epoch = ? AND sub_topology IS ?",
             (application, round_id.epoch, round_id.sub_topology),
         ).fetchone()
-    is_kept = is_stranger(db, name) or not _has_table(db)  # one without the table may be an older copy
+    is_kept = _is_kept(db, _STRANGERS, name) or not _has_table(db)  # one without the table may be an older copy
     return fate_of(made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name))
 
 
@@ -231,10 +221,9 @@ def fate_of(
 ) -> Fate:
     """The fate of a data file that no row of the catalog names (protocol.md 16).
 
-    `made_by`: the application and round that wrote it, None for a producer. `epoch`: the application's current one, None if the
-    catalog knows no such application. `newest_round`: the newest committed round of the file's epoch and sub-topology.
-    `is_stranger`: it was there before the catalog could be compared with the folder. `is_uncertain`: it was there, named by no
-    row, after a commit was cut short that may have named it.
+    `made_by`: the application and round that wrote it, None for a producer. `epoch`: the current one of that application, None
+    for one that is not known. `newest_round`: the newest committed one of the file's epoch and sub-topology. `is_stranger`: it
+    was there before the catalog could be compared with the folder. `is_uncertain`: a commit that was cut short may name it.
 
     >>> fate_of(None, None, None, 4000.0, is_stranger=False).value, fate_of(None, None, None, 10.0, is_stranger=False).value
     ('garbage', 'waiting')
@@ -257,9 +246,7 @@ def fate_of(
 def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:
     """What in the catalog cannot be, such as after a -wal file of another state was applied to it. Without `whole` only what
     can be seen at once."""
-    if _has_table(db):
-        counted = db.execute("SELECT min(key), max(key), count(*) FROM log WHERE kind = ?", (_COMMITS,))
-        low, high, count = counted.fetchone()
+    for low, high, count in _rows(db, "min(key), max(key), count(*)", _COMMITS):
         if count and int(high) - int(low) + 1 != count:
             yield f"of its commits {int(low)} to {int(high)} only {count} are there"
     if not whole:
@@ -269,7 +256,3 @@ def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:
             yield text
     for name, partition, end, base in db.execute(_GAPS).fetchall():
         yield f"stream {name!r} partition {partition}: no data file has the offsets from {end} to {base} (exclusive)"
-
-
-def _key(number: int) -> str:
-    return f"{number:012d}"

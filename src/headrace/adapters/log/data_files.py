@@ -22,9 +22,8 @@ import xxhash
 
 from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
-from headrace.codec.record_batches import RECORD_SCHEMA, record_sizes
-from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
-from headrace.errors import RecordTooLargeError, StorageError
+from headrace.codec.record_batches import RECORD_SCHEMA, refuse_too_large
+from headrace.errors import StorageError
 from headrace.state.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
@@ -42,11 +41,8 @@ class _Pending:
 
 
 class ChunkWriter:
-    """Writes one data file. Nothing counts before the chunks that `close` gives are committed in the catalog.
-
-    `root` is the log's folder; `name_parts` (see `file_names`) say who writes, for the collection of garbage.
-    The file is made when first needed. After an error, `discard` takes it away.
-    """
+    """Writes one data file, made when it is first needed. Nothing counts before the chunks that `close` gives are committed.
+    `root` is the log's folder; `name_parts` (see `file_names`) say who writes, for the collection of garbage."""
 
     def __init__(self, root: Path, name_parts: Sequence[str]) -> None:
         self._root = root
@@ -60,11 +56,9 @@ class ChunkWriter:
 
     def write(self, stream: str, partition: int, batch: pa.RecordBatch) -> None:
         """Append a batch of `RECORD_SCHEMA` to a partition; batches are cut and joined into chunks in their order.
-
-        `RecordTooLargeError` for a record above `RECORD_BYTES_MAX`, then nothing of the batch was taken.
-        """
+        `RecordTooLargeError` for a record above `RECORD_BYTES_MAX`, then nothing of the batch was taken."""
         batch = _conformed(batch)
-        _refuse_too_large(stream, partition, batch)
+        refuse_too_large(batch, f"{stream!r} partition {partition}")
         pending = self._pending.setdefault((stream, partition), _Pending())
         for piece in _pieces(batch):
             if pending.bytes + piece.nbytes > CHUNK_BYTES_MAX:
@@ -143,10 +137,8 @@ class ChunkWriter:
 
 
 def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:
-    """The records of a chunk, a view of the mapped file (no copy), once its checksum has been verified.
-
-    `StorageError`, naming the file and the range, if it is missing or damaged.
-    """
+    """The records of a chunk, a view of the mapped file (no copy), once its checksum has been verified. `StorageError`,
+    naming the file and the range, if it is missing or damaged."""
     try:
         with pa.memory_map(str(root / chunk.file), "r") as file:
             size = file.size()
@@ -171,10 +163,8 @@ def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:
 
 
 def read_range(root: Path, chunks: Sequence[Chunk], start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records start <= offset < end of ONE partition, as (offset of the first row, batch), in order.
-
-    `chunks` are committed ones that cover the range, in order; `StorageError` if they leave a gap.
-    """
+    """The records start <= offset < end of ONE partition, as (offset of the first row, batch), in order. `chunks` are
+    committed ones that cover the range, in order; `StorageError` if they leave a gap."""
     position = start
     for chunk in chunks:
         assert chunk.base_offset is not None, "only committed chunks have offsets"
@@ -215,17 +205,6 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _pieces(batch.slice(half))
     else:
         yield batch
-
-
-def _refuse_too_large(stream: str, partition: int, batch: pa.RecordBatch) -> None:
-    if batch.nbytes <= RECORD_BYTES_MAX:
-        return  # not even the whole batch is as large
-    largest = int(record_sizes(batch.column(0), batch.column(1), batch.column(3)).max())
-    if largest > RECORD_BYTES_MAX:
-        raise RecordTooLargeError(
-            f"a record for {stream!r} partition {partition} has {largest:,} bytes, at most {RECORD_BYTES_MAX:,} are taken",
-            "split it, or store the payload elsewhere and send a reference to it",
-        )
 
 
 def _range_text(chunk: Chunk) -> str:

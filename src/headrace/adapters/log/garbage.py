@@ -32,7 +32,10 @@ def collect_garbage(catalog: Catalog, now_us: int | None = None) -> tuple[str, .
         if candidates:
             with catalog.write() as db:
                 commits.forget_what_is_certain(db)
-                removed += [name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)]
+                for name in [name for name in candidates if _is_garbage(catalog, db, name, now_s)]:
+                    with suppress(FileNotFoundError):
+                        (catalog.root / name).unlink()
+                        removed.append(name)
     _remove_empty_folders(catalog)
     _forget_ended_repairs(catalog)
     return tuple(removed)
@@ -46,14 +49,6 @@ def _is_garbage(catalog: Catalog, db: sqlite3.Connection, name: str, now_s: floa
     except FileNotFoundError:
         return False
     return commits.unreferenced_fate(db, name, age_s) is Fate.GARBAGE
-
-
-def _removed(catalog: Catalog, name: str) -> bool:
-    try:
-        (catalog.root / name).unlink()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _forget_ended_repairs(catalog: Catalog) -> None:

@@ -9,44 +9,39 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead, lease_error
+from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
 from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError
+from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, DriverLease, Metadata, RoundCommit, SystemPayload
+from headrace.ports import ContainerCommit, DriverLease, JobStore, Metadata, RoundCommit, SystemPayload
 
-Reached = Callable[[str, int], None]
 _PUT_CHECKPOINT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 epoch = excluded.epoch, sub_topology = excluded.sub_topology, round = excluded.round, checkpoint = excluded.checkpoint
 """
 
 
-def no_steps(protocol: str, step: int) -> None:
-    """What `reached` is where no test kills at numbered steps."""
-
-
-class LogJobStore:
-    """See `headrace.ports.JobStore`. `reached` is called at each numbered step of protocol.md."""
+class LogJobStore(JobStore):
+    """`headrace.ports.JobStore`."""
 
     round_ms_max: int | None = None
 
-    def __init__(self, catalog: Catalog, application: str, reached: Reached = no_steps) -> None:
+    def __init__(self, catalog: Catalog, application: str) -> None:
         self.application = application
         self._catalog = catalog
-        self._reached = reached
         self._epoch: int | None = None  # while this store has the application
 
     # --- who drives -------------------------------------------------------------------------------------------------
@@ -56,10 +51,8 @@ class LogJobStore:
             self._checked_free(db, holder, now_us)
 
     def _checked_free(self, db: Any, holder: DriverLease, now_us: int) -> tuple[int, int]:
-        """The epoch that comes next, and since when this run has held the application (now, if it did not).
-
-        `FencedError` if this store had the application, and another driver has come since: it does not come back.
-        """
+        """The epoch that comes next, and since when this run has held the application (now, if it did not). `FencedError` if
+        this store had the application, and another driver has come since: it does not come back."""
         if self._epoch is not None:
             self._check_epoch(db, self._epoch)
         row = db.execute(
@@ -67,29 +60,22 @@ class LogJobStore:
         ).fetchone()
         if row is None:
             return 1, now_us
-        current = _holder(row[1], row[3])
-        if current is not None and current.run_id == holder.run_id:
-            return row[0] + 1, row[2]
-        if current is not None and now_us - row[3] <= HEARTBEAT_STALE_US and not is_known_dead(current):
-            raise lease_error(self.application, current, row[2], now_us)
-        return row[0] + 1, now_us
+        return row[0] + 1, held_since_us(self.application, _holder(row[1], row[3]), row[2], holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
-        """The same run may take it again: that is how it recovers. Another run holds it while its process is not known to have
-        ended, and it was heard of lately."""
-        self._reached("start", 1)
+        reached("start", 1)
         with self._catalog.write() as db:
-            self._reached("start", 2)
+            reached("start", 2)
             epoch, since_us = self._checked_free(db, holder, now_us)
-            self._reached("start", 3)
+            reached("start", 3)
             db.execute(
                 "INSERT OR REPLACE INTO jobs (application, epoch, holder, held_since_us, heartbeat_us) VALUES (?, ?, ?, ?, ?)",
                 (self.application, epoch, msgspec.json.encode(holder).decode(), since_us, now_us),
             )
         self._epoch = int(epoch)
         try:
-            self._reached("start", 4)  # nothing to read back: a transaction of SQLite that has ended is in force
-            self._reached("start", 5)  # nothing to do: the epoch itself fences every lane
+            reached("start", 4)  # nothing to read back: a transaction of SQLite that has ended is in force
+            reached("start", 5)  # nothing to do: the epoch itself fences every lane
         except BaseException:
             self.release(int(epoch))
             raise
@@ -130,12 +116,11 @@ class LogJobStore:
     def commit_job_model(
         self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
     ) -> None:
-        """Checkpoints of tasks that `model` does not have are forgotten: those of the current plan alone count."""
         assert model.application == self.application, f"a model of {model.application!r}"
-        self._reached("start", 9)
+        reached("start", 9)
         with self._catalog.write() as db:
             self._check_epoch(db, epoch)
-            (newest,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
+            newest = self._version(db)
             assert newest is None or model.version >= newest, f"version {model.version} after version {newest}"
             db.execute(
                 "INSERT OR REPLACE INTO job_models (application, version, model, written_at_us) VALUES (?, ?, ?, ?)",
@@ -150,7 +135,7 @@ class LogJobStore:
                 "DELETE FROM checkpoints WHERE application = ? AND task = ?",
                 [(self.application, task) for (task,) in stored if task not in planned],
             )
-        self._reached("start", 10)
+        reached("start", 10)
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         with self._catalog.read() as db:
@@ -164,10 +149,6 @@ class LogJobStore:
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
 
-    def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
-        """None: what is committed here stays."""
-        return ()
-
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """Where the data files are: a container writes one more, and its receipt is the chunks in it."""
         return str(self._catalog.root)
@@ -180,24 +161,21 @@ class LogJobStore:
         return {task: checkpoint for task, checkpoint in found.items() if task.sub_topology == sub_topology}
 
     def commit_round(self, commit: RoundCommit) -> None:
-        """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log").
-
-        `FencedError` if the epoch, the job model or a base is not the current one; `StorageError` if a file that it
-        names is missing or too short; `StreamNotFoundError` if an output was deleted. Then nothing has changed.
-        """
-        self._reached("log", 9)
+        """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log"). Also `StreamNotFoundError`, if
+        an output was deleted."""
+        reached("log", 9)
         with self._catalog.write() as db:
-            self._reached("log", 10)
+            reached("log", 10)
             self._check_epoch(db, commit.round_id.epoch)
             self._check_version(db, commit)
             self._check_bases(db, commit)
             chunks = [chunk for container in commit.containers for chunk in chunks_from(container.receipt)]
             stream_tables.check_files(self._catalog.root, chunks)
             _check_state_files(commit.containers)
-            self._reached("log", 11)
+            reached("log", 11)
             stream_tables.append_chunks(db, chunks)
             self._put_checkpoints(db, commit.checkpoints)
-            self._reached("log", 12)
+            reached("log", 12)
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 
@@ -236,14 +214,15 @@ class LogJobStore:
         row = db.execute("SELECT epoch FROM jobs WHERE application = ?", (self.application,)).fetchone()
         current = None if row is None else row[0]
         if current != epoch:
-            raise FencedError(
-                f"application {self.application!r}: this driver's epoch is {epoch}, the current one is {current}; "
-                "nothing was changed",
-                "another driver took over; look at `headrace status`",
-            )
+            raise fenced(self.application, epoch, current)
+
+    def _version(self, db: sqlite3.Connection) -> int | None:
+        query = "SELECT max(version) FROM job_models WHERE application = ?"
+        (version,) = db.execute(query, (self.application,)).fetchone()
+        return None if version is None else int(version)
 
     def _check_version(self, db: sqlite3.Connection, commit: RoundCommit) -> None:
-        (current,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
+        current = self._version(db)
         for checkpoint in commit.checkpoints:
             if current is not None and checkpoint.job_model_version != current:
                 raise FencedError(

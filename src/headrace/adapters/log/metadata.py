@@ -11,13 +11,14 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.adapters.log.catalog import Catalog
+from headrace.ports import MetadataStore
 
 _PUT = "INSERT INTO metadata VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _DELETE = "DELETE FROM metadata WHERE namespace = ? AND key = ?"
 
 
-class LogMetadataStore:
-    """See `headrace.ports.MetadataStore`."""
+class LogMetadataStore(MetadataStore):
+    """`headrace.ports.MetadataStore`."""
 
     def __init__(self, catalog: Catalog, application: str) -> None:
         self._catalog, self._application = catalog, application
@@ -36,9 +37,6 @@ class LogMetadataStore:
         with self._catalog.read() as db:
             path = db.execute("PRAGMA database_list").fetchone()[2]  # none where there is no catalog yet
             return path, db.execute("PRAGMA data_version").fetchone()[0]
-
-    def request(self, namespace: str, value: bytes) -> str:
-        return self.request_all(namespace, [value])[0]
 
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
         """All of them in one transaction."""

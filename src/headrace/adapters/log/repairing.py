@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from headrace.adapters.log import commits, stream_tables
-from headrace.adapters.log.catalog import connect
+from headrace.adapters.log.catalog import connect, transaction
 from headrace.adapters.log.catalog_files import FILE_NAME, catalog_aside, link_into_place
 from headrace.adapters.log.chunks import Chunk, chunks_in
 from headrace.adapters.log.commit_marks import CommitMark, make_marks_folder, replace_marks
@@ -40,40 +40,31 @@ class Repaired:
 
 
 def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repaired:
-    """Take the catalog that is there, and move what it does not know to the quarantine.
-
-    `with_unknown`: what producers wrote, and it does not know, is appended to the streams first. What applications wrote is
-    not: they continue from the positions that this catalog has, and write it again.
-    """
+    """Take the catalog that is there, and move what it does not know to the quarantine. `with_unknown`: what producers
+    wrote, and it does not know, is appended to the streams first. What applications wrote is not: they continue from the
+    positions that this catalog has, and write it again."""
     root, path = found.root, found.root / FILE_NAME
     if not found.is_usable:
         raise StorageError(f"the catalog {path} cannot be taken: {found.catalog}", "rebuild it from the data files: --rebuild")
     done = Repaired(_quarantine_of(now))
     with closing(connect(path)) as db:
         db.execute("PRAGMA synchronous = FULL")
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            commits.prepare(db)
+        with transaction(db, "BEGIN IMMEDIATE"):
+            db.execute(commits.TABLE)
             done.restored = _bring_back(root, db)
             if with_unknown:
-                produced = [name for name in data_files_of(root) if round_of(name) is None]
-                _append(root, db, [name for name in produced if not commits.is_referenced(db, name)], done)
-            for name in data_files_of(root):
-                if not commits.is_referenced(db, name):
-                    _move_out(root, name, done)
-            _end_history(root, db, done)
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
+                _append(root, db, [name for name in _unreferenced(root, db) if round_of(name) is None], done)
+            for name in _unreferenced(root, db):
+                _move_out(root, name, done)
+            mark = _new_history(root, db, done)
+        replace_marks(root, mark)  # from now on no other catalog fits this folder
     return done
 
 
 def rebuild(found: Verified, now: datetime) -> Repaired:
     """Make a catalog of the data files: with the old one where that can be read, else with nothing but what the files say.
-
-    It is built under another name, and appears as the last step. Killed before, the log still has no usable catalog, and what
-    was moved is nothing that another rebuild needs.
-    """
+    It is built under another name, and appears as the last step. Killed before, the log still has no usable catalog, and
+    what was moved is nothing that another rebuild needs."""
     root, path = found.root, found.root / FILE_NAME
     if found.is_usable:
         return take(found, now, with_unknown=True)
@@ -101,14 +92,14 @@ def rebuild(found: Verified, now: datetime) -> Repaired:
 def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[CommitMark, list[str]]:
     """Write all that the data files hold into a new catalog; its mark, and the files that it does not name."""
     db.execute("PRAGMA synchronous = FULL")
-    db.execute("BEGIN IMMEDIATE")
-    names = list(data_files_of(root))
-    _append(root, db, names, done)
-    _keep_epochs(root, db)
-    mark = _new_history(root, db, done)
-    unnamed = [name for name in names if not commits.is_referenced(db, name)]
-    db.execute("COMMIT")
-    return mark, unnamed
+    with transaction(db, "BEGIN IMMEDIATE"):
+        _append(root, db, list(data_files_of(root)), done)
+        _keep_epochs(root, db)
+        return _new_history(root, db, done), _unreferenced(root, db)
+
+
+def _unreferenced(root: Path, db: sqlite3.Connection) -> list[str]:
+    return [name for name in data_files_of(root) if not commits.is_referenced(db, name)]
 
 
 def _quarantine_of(now: datetime) -> str:
@@ -128,7 +119,7 @@ def _append(root: Path, db: sqlite3.Connection, names: list[str], done: Repaired
         made_by = round_of(name)
         for chunk in chunks:
             if made_by is not None:
-                if _is_repartition(chunk.stream, made_by[0]):
+                if chunk.stream.startswith(f"{made_by[0]}-") and chunk.stream.endswith(_REPARTITION):
                     continue  # the application writes it again
                 same = (chunk.stream, chunk.partition, chunk.checksum)
                 if same in seen[made_by]:
@@ -151,10 +142,6 @@ def _make_streams(db: sqlite3.Connection, chunks: list[Chunk]) -> None:
             stream_tables.create_stream(db, name, partitions, None)
         elif there[name] < partitions:
             stream_tables.expand_stream(db, name, partitions)
-
-
-def _is_repartition(stream: str, application: str) -> bool:
-    return stream.startswith(f"{application}-") and stream.endswith(_REPARTITION)
 
 
 def _keep_epochs(root: Path, db: sqlite3.Connection) -> None:
@@ -188,13 +175,6 @@ def _move(root: Path, source: str, target: str) -> None:
     make_durable_folder((root / target).parent, root)
     (root / source).rename(root / target)
     sync_folder((root / target).parent)
-
-
-def _end_history(root: Path, db: sqlite3.Connection, done: Repaired) -> None:
-    """Commit, under a new id: from now on no other catalog fits this folder."""
-    mark = _new_history(root, db, done)
-    db.execute("COMMIT")
-    replace_marks(root, mark)
 
 
 def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> CommitMark:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping
@@ -10,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.common.offset_resolver import check_range, checked_bounds
 from headrace.adapters.log.chunks import Chunk
 from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
-from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.errors import StorageError, StreamExistsError, StreamNotFoundError, hint_of_missing
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.streams import StreamDescription
 
@@ -50,10 +50,8 @@ def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_o
 
 
 def expand_stream(db: sqlite3.Connection, name: str, partitions: int) -> StreamDescription:
-    """Add empty partitions until there are `partitions`; `IncompatibleChangeError` if there are as many, or more.
-
-    Chunks that were written for the old count are still committed: their partitions stay.
-    """
+    """Add empty partitions until there are `partitions`; `IncompatibleChangeError` if there are as many, or more. Chunks
+    that were written for the old count are still committed: their partitions stay."""
     stream = stream_row(db, name)
     before = stream.description.partitions
     check_expansion(name, before, partitions)
@@ -94,19 +92,6 @@ def bounds_of(db: sqlite3.Connection, stream: StreamRow) -> dict[int, tuple[int,
         "SELECT partition, first_offset, end_offset FROM partitions WHERE stream = ? ORDER BY partition", (stream.number,)
     )
     return {partition: (first, end) for partition, first, end in rows.fetchall()}
-
-
-def checked_range(stream: str, partition: int, bounds: tuple[int, int] | None, start: int, end: int) -> None:
-    """`OffsetOutOfRangeError` unless start <= offset < end can be read; `bounds` None: there is no such partition."""
-    if bounds is None:
-        raise OffsetOutOfRangeError(f"stream {stream!r} has no partition {partition}")
-    first, last = bounds
-    if not first <= start <= end <= last:
-        wanted = f"offset {start}" if start == end else f"offsets {start} to {end}"
-        hint = f"what was before {first} has been purged" if start < first else "name an offset up to the end"
-        raise OffsetOutOfRangeError(
-            f"{wanted} of {stream!r} partition {partition}: it holds {first} to {last} (exclusive)", hint
-        )
 
 
 def chunks_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int) -> list[Chunk]:
@@ -185,11 +170,11 @@ def check_files(root: Path, chunks: Iterable[Chunk]) -> None:
 
 def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int]) -> None:
     """Make `offsets` the first ones that can be read; one that is below the first already changes nothing."""
-    bounds = bounds_of(db, stream)
+    name, all_bounds = stream.description.name, bounds_of(db, stream)
     for partition, offset in sorted(offsets.items()):
-        first, _ = bounds.get(partition, (0, 0))
-        offset = max(offset, first)
-        checked_range(stream.description.name, partition, bounds.get(partition), offset, offset)
+        bounds = checked_bounds(name, all_bounds, partition)
+        offset = max(offset, bounds[0])
+        check_range(name, partition, bounds, offset, offset)
         db.execute(
             "UPDATE partitions SET first_offset = ? WHERE stream = ? AND partition = ?", (offset, stream.number, partition)
         )
@@ -201,12 +186,6 @@ def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int])
 
 def _not_found(db: sqlite3.Connection, name: str) -> StreamNotFoundError:
     names = [stream.name for stream in all_streams(db) if stream.internal_of is None]
-    near = difflib.get_close_matches(str(name), names, 3, 0.7)
-    if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    elif names:
-        more = " …" if len(names) > _NAMES_SHOWN_MAX else ""
-        hint = f"there are: {', '.join(names[:_NAMES_SHOWN_MAX])}{more}"
-    else:
-        hint = "the log has no streams yet: create it with create_stream, or `headrace stream create`"
-    return StreamNotFoundError(f"stream {name!r} does not exist", hint)
+    shown = ", ".join(names[:_NAMES_SHOWN_MAX]) + (" …" if len(names) > _NAMES_SHOWN_MAX else "")
+    create = f"create it with create_stream, or `headrace stream create`; there are: {shown or 'none yet'}"
+    return StreamNotFoundError(f"stream {name!r} does not exist", hint_of_missing(str(name), names, create))

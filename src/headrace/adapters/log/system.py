@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from headrace.adapters.common.offset_resolver import StreamConsumer
+from headrace.adapters.common.offset_resolver import StreamConsumer, check_range, checked_bounds
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog, open_catalog
 from headrace.adapters.log.chunks import Chunk, terms_of
-from headrace.adapters.log.job_store import LogJobStore, Reached, no_steps
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
-from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP, StreamDescription
-from headrace.ports import SystemPayload
+from headrace.ports import System, SystemPayload
 from headrace.record import Record
 
 _URL_SHOWN_MAX = 100
@@ -30,12 +28,10 @@ _URL_SHOWN_MAX = 100
 
 
 def open_system(url: str, *, create: bool = True) -> LogSystem:
-    """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`.
-
-    `ConfigError` for another kind of URL, `SetupError` for a folder that cannot be written (or holds no log),
-    `StorageError` for a catalog that is damaged, of a newer Headrace, missing beside data files, or older than these. Close it,
-    or use it as a context manager.
-    """
+    """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`. `ConfigError` for
+    another kind of URL, `SetupError` for a folder that cannot be written (or holds no log), `StorageError` for a catalog
+    that is damaged, of a newer Headrace, missing beside data files, or older than these. Close it, or use it as a context
+    manager."""
     return LogSystem(open_catalog(root_of(url), create=create))
 
 
@@ -62,8 +58,8 @@ def root_of(url: str) -> Path:
     return root
 
 
-class LogSystem:
-    """See `headrace.ports.System`, which has the contracts. `root` is the log's folder."""
+class LogSystem(System):
+    """`headrace.ports.System`, which has the contracts. `root` is the log's folder."""
 
     name = "log"
 
@@ -71,28 +67,20 @@ class LogSystem:
         self._catalog = catalog
         self.root = catalog.root
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         self._catalog.close()
 
-    def job_store(self, application: str, reached: Reached = no_steps, exactly_once: bool = True) -> LogJobStore:
+    def job_store(self, application: str, exactly_once: bool = True) -> LogJobStore:
         """Less than exactly once would be no cheaper here."""
-        return LogJobStore(self._catalog, checked_name("application", application), reached)
+        return LogJobStore(self._catalog, checked_name("application", application))
 
     def consumer(self) -> StreamConsumer:
         return StreamConsumer(self)
 
     def metadata_store(self, application: str) -> LogMetadataStore:
-        """What is stored of an application besides its streams, for `hr.StartpointManager`."""
         return LogMetadataStore(self._catalog, checked_name("application", application))
 
     def applications(self) -> list[str]:
-        """The applications that ever had a plan in this log, sorted."""
         with self._catalog.read() as db:
             rows = db.execute("SELECT DISTINCT application FROM job_models ORDER BY application").fetchall()
         return [name for (name,) in rows]
@@ -100,40 +88,28 @@ class LogSystem:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
-        """Make a stream; `StreamExistsError` if there is one of that name. `internal_of` is for repartition streams."""
         with self._catalog.write() as db:
             return stream_tables.create_stream(db, name, partitions, internal_of)
 
     def expand_stream(self, name: str, partitions: int) -> StreamDescription:
-        """Give a stream more partitions: the old ones keep what they hold, the new ones begin empty. Whether those who read it
-        can follow is asked by `headrace stream expand` alone."""
         with self._catalog.write() as db:
             return stream_tables.expand_stream(db, name, partitions)
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
-        """All streams, internal ones too, sorted by name. Knowing about all applications costs nothing here."""
         with self._catalog.read() as db:
             return stream_tables.all_streams(db)
 
     def describe_stream(self, name: str) -> StreamDescription:
-        """Its number of partitions, its id, and the application it belongs to if it is a repartition stream."""
         with self._catalog.read() as db:
             return stream_tables.stream_row(db, name).description
 
     def delete_stream(self, name: str) -> None:
-        """Delete a stream and its records; `StreamNotFoundError` if there is none."""
         with self._catalog.write() as db:
             stream_tables.delete_stream(db, name)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
     def produce(self, stream: str, records: Iterable[Any], key: Any = None, value: Any = None) -> int:
-        """Append `records`: (key, value) pairs, or `Record`s, whose timestamp, headers and partition count.
-
-        `key` and `value` are serdes; without one, bytes are taken as they are. A record goes to the partition that it
-        asks for, else to Kafka's default for its key, one with a null key to the next in turn. Written in commits of
-        100,000 records, each all or nothing; the number of records written is returned.
-        """
         from headrace.adapters.log import records as log_records
 
         keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
@@ -142,21 +118,14 @@ class LogSystem:
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
-        """The records from `start` to the end as it is at this call, partition after partition.
-
-        `OffsetOutOfRangeError` at once for a start or a partition that is not there; `SerdeError` at a record that does
-        not decode; `StorageError` at a damaged file.
-        """
         from headrace.adapters.log import records as log_records
 
         return log_records.consume(self._catalog, stream, key, value, partitions, start)
 
     def beginning_offsets(self, stream: str) -> dict[int, int]:
-        """Per partition the first offset that can be read."""
         return {partition: first for partition, (first, _) in self._bounds(stream).items()}
 
     def end_offsets(self, stream: str) -> dict[int, int]:
-        """Per partition the offset that the next record will have."""
         return {partition: end for partition, (_, end) in self._bounds(stream).items()}
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
@@ -164,33 +133,18 @@ class LogSystem:
             found = {stream.name: stream.partitions for stream in stream_tables.all_streams(db)}
         return {name: found[name] for name in sorted(streams) if name in found}
 
-    def high_watermarks(self, stream: str) -> dict[int, int]:
-        """Those of `end_offsets`: what is not committed has no offsets."""
-        return self.end_offsets(stream)
-
-    def held_back_by(self, stream: str) -> dict[int, str]:
-        """Empty: each write is committed at once."""
-        return {}
-
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
-        """Per partition the first offset whose record is not older than `timestamp_us`; the end where there is none."""
         from headrace.adapters.log import records as log_records
 
         return log_records.offsets_for_time(self._catalog, stream, timestamp_us)
 
     def chunks(self, stream: str, partition: int, start: int, end: int) -> list[Chunk]:
         """The committed chunks that hold start <= offset < end, whole, in order; to be read by `data_files.read_range`.
-
-        `OffsetOutOfRangeError` if the stream does not hold all of them (any more).
-        """
+        `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
         with self._catalog.read() as db:
             row = stream_tables.stream_row(db, stream)
-            stream_tables.checked_range(stream, partition, stream_tables.bounds_of(db, row).get(partition), start, end)
+            check_range(stream, partition, checked_bounds(stream, stream_tables.bounds_of(db, row), partition), start, end)
             return stream_tables.chunks_of(db, row, partition, start, end)
-
-    def limits(self, streams: Collection[str]) -> dict[str, StreamLimits]:
-        """None: every stream takes what a record can be."""
-        return {}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
         return terms_of(self.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end))
@@ -211,10 +165,7 @@ class LogSystem:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
-        """Delete the records before `offsets` (partition to offset); garbage collection deletes the files.
-
-        `OffsetOutOfRangeError` for one beyond the end; then nothing was purged.
-        """
+        """Garbage collection deletes the files."""
         with self._catalog.write() as db:
             stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 

@@ -28,13 +28,10 @@ FROM chunks JOIN streams ON number = stream ORDER BY file, position
 
 @dataclass(slots=True)
 class Verified:
-    """What was found in the folder `root`.
-
-    `catalog` is what is wrong with the catalog as a whole (None: nothing), `is_usable` whether it can be read at all. `missing`
-    and `damaged` are data files that the catalog names, with what is wrong; `unknown` files that it does not know and cannot
-    judge; `waiting` and `garbage` are counts of files that it does not name, for a good reason. `rebuildable` counts the
-    records that the unknown files say they hold, by stream.
-    """
+    """What was found in the folder `root`. `catalog` is what is wrong with the catalog as a whole (None: nothing),
+    `is_usable` whether it can be read at all. `missing` and `damaged` are data files that the catalog names, with what is
+    wrong; `unknown` files that it does not know and cannot judge; `waiting` and `garbage` are counts of files that it does
+    not name, for a good reason. `rebuildable` counts the records that the unknown files say they hold, by stream."""
 
     root: Path
     catalog: str | None = None

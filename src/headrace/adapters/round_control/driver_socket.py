@@ -18,8 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from headrace.errors import SetupError
+from headrace.exchange.engine import DriverAddress
 from headrace.model.checkpoint import RoundId
-from headrace.ports import DriverAddress, SystemPayload
+from headrace.ports import SystemPayload
 
 CONNECTIONS_MAX = 4_096  # the next one is closed at once: its worker tries again
 NAME_BYTES_MAX = 512
@@ -29,7 +30,7 @@ CLOSE_S_MAX = 1.0
 
 
 class SocketControl:
-    """`headrace.ports.RoundControl`. `SetupError` where it cannot listen."""
+    """`headrace.exchange.engine.RoundControl`. `SetupError` where it cannot listen."""
 
     def __init__(self, address: DriverAddress) -> None:
         try:

@@ -14,7 +14,7 @@ STOP, CUT = ".stop", ".cut"
 
 
 class FileControl:
-    """`headrace.ports.RoundControl`. `folder` is the application's; a file is there only once there is a signal."""
+    """`headrace.exchange.engine.RoundControl`. `folder` is the application's; a file is there only once there is a signal."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

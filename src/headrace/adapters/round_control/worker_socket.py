@@ -28,7 +28,7 @@ class SocketSignals:
         self._host, self._port = terms["host"], terms["port"]
         self._name = f"{terms['round']}\n".encode()
         self._kinds = {bytes.fromhex(terms[kind]): kind for kind in ("stop", "cut")}
-        self._heard: set[str] = set()
+        self._signals: set[str] = set()
         self._socket: socket.socket | None = None
         self._is_named = False
         self._received = b""
@@ -38,14 +38,14 @@ class SocketSignals:
 
     def is_stopped(self) -> bool:
         self._look()
-        return "stop" in self._heard
+        return "stop" in self._signals
 
     def is_cut(self) -> bool:
         self._look()
-        return "cut" in self._heard
+        return "cut" in self._signals
 
     def troubles(self) -> Sequence[str]:
-        if not self._trouble or self._heard:
+        if not self._trouble or self._signals:
             return ()
         driver = f"the driver at {self._host}:{self._port} ({self._trouble})"
         effect = "rounds there are not cut short when the job's plan changes, only after max_round_ms"
@@ -75,7 +75,7 @@ class SocketSignals:
                 self._lose(f"no answer within {CONNECT_S_MAX:.0f} s", now_s)
             return
         if data:
-            self._hear(data)
+            self._receive(data)
         else:
             self._lose("it closed the connection", now_s)
 
@@ -86,13 +86,13 @@ class SocketSignals:
         self._is_named, self._received, self._since_s = False, b"", now_s
         self._socket.connect_ex(place)  # what is wrong is seen when it is used
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         self._received += data
         while len(self._received) >= _WORD_BYTES:
             word, self._received = self._received[:_WORD_BYTES], self._received[_WORD_BYTES:]
             kind = self._kinds.get(hashlib.sha256(word).digest())
             if kind is not None:
-                self._heard.add(kind)
+                self._signals.add(kind)
 
     def _lose(self, trouble: str, now_s: float) -> None:
         if self._socket is not None:

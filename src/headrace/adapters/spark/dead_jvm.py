@@ -13,7 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from headrace.ports import ENGINE_LOST, EngineFailure
+from headrace.exchange.engine import ENGINE_LOST, EngineFailure
 
 _END_S = 2.0  # its connections end a moment before the process does
 

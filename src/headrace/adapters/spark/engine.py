@@ -34,8 +34,8 @@ from headrace.adapters.spark.placement import collected, run_on_each_machine
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
+from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure
 from headrace.model.topology import Node, Source
-from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
 
@@ -49,7 +49,7 @@ class KafkaReading:
 
 
 class SparkEngine:
-    """See `headrace.ports.Engine`. The three functions are what runs in the worker; `wiring` gives them."""
+    """See `headrace.exchange.engine.Engine`. The three functions are what runs in the worker; `wiring` gives them."""
 
     def __init__(
         self,

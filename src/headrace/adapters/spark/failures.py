@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.adapters.spark.refusals import first_line
-from headrace.ports import WORKER_DIED, EngineFailure
+from headrace.exchange.engine import WORKER_DIED, EngineFailure
 
 _TRACEBACK = "Traceback (most recent call last)"
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")

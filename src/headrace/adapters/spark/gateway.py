@@ -26,7 +26,7 @@ from typing import IO, Any, TypeVar
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
-from headrace.visible import visible
+from headrace.terminal_text import safe_text
 
 Started = TypeVar("Started")
 _GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -248,7 +248,7 @@ class JvmErrors:
 
 
 def _write(line: str) -> None:
-    sys.stderr.write(visible(line))
+    sys.stderr.write(safe_text(line))
     sys.stderr.flush()
 
 

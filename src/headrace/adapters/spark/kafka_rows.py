@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headrace.ports import InputSlice
+from headrace.exchange.engine import InputSlice
 
 RAW = -1  # the endpoint number of rows that no expression has seen
 ROW_COLUMNS = (

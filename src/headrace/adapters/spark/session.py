@@ -17,7 +17,7 @@ from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SE
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError
-from headrace.ports import DriverAddress
+from headrace.exchange.engine import DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414 - named here for types elsewhere

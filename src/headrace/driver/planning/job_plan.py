@@ -17,6 +17,7 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError
+from headrace.exchange.engine import Engine
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -24,7 +25,7 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import Engine, JobStore, System
+from headrace.ports import JobStore, System
 
 
 @dataclass(frozen=True, slots=True)

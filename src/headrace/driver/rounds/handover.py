@@ -22,12 +22,13 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
+from headrace.exchange.engine import ENGINE_LOST, ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, encoded
 from headrace.exchange.texts import message_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.topology import ForEachRound, Source
-from headrace.ports import ENGINE_LOST, ContainerWork, InputSlice, MetadataStore
+from headrace.ports import MetadataStore
 
 if TYPE_CHECKING:
     from headrace.driver.rounds.planned_round import PlannedRound

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from headrace.core.rounds.handover import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.exchange.engine import ContainerWork, RoundControl
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerWork, RoundControl
 
 
 @dataclass(frozen=True, slots=True)

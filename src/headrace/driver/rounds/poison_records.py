@@ -13,8 +13,8 @@ from headrace.core.rounds.offset_ranges import OffsetRange, first_failing
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError
+from headrace.exchange.engine import Engine, EngineFailure
 from headrace.model.streams import SSP
-from headrace.ports import Engine, EngineFailure
 
 LOG = logging.getLogger("headrace.job")
 CULPRITS_PER_ROUND_MAX = 10

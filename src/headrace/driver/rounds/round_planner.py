@@ -29,12 +29,12 @@ from headrace.driver.rounds.handover import Handovers, handed_works
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
+from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerWork, InputSlice
 
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings

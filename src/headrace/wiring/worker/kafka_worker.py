@@ -20,7 +20,6 @@ from headrace.adapters.kafka.positions import Position, task_positions
 from headrace.codec.documents import decode, encode
 from headrace.core.topology.program import Program
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
-from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
@@ -55,8 +54,7 @@ class KafkaWorkerPorts(WorkerState):
                 self._client,
                 terms["timeout_ms"],
                 terms["producer_of"],
-            ),
-            reached,
+            )
         )
 
     def begin(self) -> list[Checkpoint] | None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.driver import progress_display as progress
 from headrace.errors import HeadraceError
-from headrace.visible import VisibleStream, raw_of, visible, visible_line
+from headrace.terminal_text import SafeStream, raw_of, safe_line, safe_text
 from headrace.wiring import launch
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -46,34 +46,34 @@ def harmless(result: Any) -> str:
 
 @given(st.text(st.characters()))
 def test_what_is_made_visible_is_safe_and_all_else_stays(text: str) -> None:
-    assert not UNSAFE.search(visible(text).replace("\r\n", "\n"))
-    assert not UNSAFE.search(visible_line(text)) and "\n" not in visible_line(text)
-    assert visible(visible(text)) == visible(text)
-    assert visible("plain \n\tüñ→ 😀 text\r\n") == "plain \n\tüñ→ 😀 text\r\n"
-    assert visible("می\u200cروم 👩\u200d🚀") == "می\u200cروم 👩\u200d🚀"
+    assert not UNSAFE.search(safe_text(text).replace("\r\n", "\n"))
+    assert not UNSAFE.search(safe_line(text)) and "\n" not in safe_line(text)
+    assert safe_text(safe_text(text)) == safe_text(text)
+    assert safe_text("plain \n\tüñ→ 😀 text\r\n") == "plain \n\tüñ→ 😀 text\r\n"
+    assert safe_text("می\u200cروم 👩\u200d🚀") == "می\u200cروم 👩\u200d🚀"
 
 
 def test_what_no_terminal_shows_is_shown_as_its_code() -> None:
-    assert visible("a\u200bb\ufeffc\u00add\U000e0041\U000e007f") == "a\\u200bb\\ufeffc\\u00add\\udb40\\udc41\\udb40\\udc7f"
+    assert safe_text("a\u200bb\ufeffc\u00add\U000e0041\U000e007f") == "a\\u200bb\\ufeffc\\u00add\\udb40\\udc41\\udb40\\udc7f"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_json_that_is_made_visible_is_the_same_json(text: str) -> None:
-    assert json.loads(visible(json.dumps([text], ensure_ascii=False))) == [text]
+    assert json.loads(safe_text(json.dumps([text], ensure_ascii=False))) == [text]
 
 
 def test_what_an_encoding_does_not_have_is_escaped() -> None:
     raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    VisibleStream(raw).writelines(["µ", "\udc9b"])
+    SafeStream(raw).writelines(["µ", "\udc9b"])
     raw.flush()
     assert raw.buffer.getvalue() == b"\\xb5\\udc9b"  # type: ignore[attr-defined]
-    assert raw_of(VisibleStream(raw)) is raw and raw_of(raw) is raw
+    assert raw_of(SafeStream(raw)) is raw and raw_of(raw) is raw
 
 
 @given(st.lists(st.binary()), st.sampled_from(["utf-8", "ascii", "latin-1"]))
 def test_bytes_that_are_written_below_are_safe_too(parts: list[bytes], encoding: str) -> None:
     raw = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
-    below = VisibleStream(raw).buffer
+    below = SafeStream(raw).buffer
     for part in parts:
         assert below.write(part) == len(part)
     below.close()
@@ -83,7 +83,7 @@ def test_bytes_that_are_written_below_are_safe_too(parts: list[bytes], encoding:
 
 def test_text_in_bytes_stays_wherever_it_is_cut() -> None:
     raw = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    stream = VisibleStream(raw)
+    stream = SafeStream(raw)
     for byte in "plain üñ→ 😀\n".encode():
         stream.buffer.write(bytes([byte]))
     stream.buffer.write(b"\x9b\x1b[2J")
@@ -92,7 +92,7 @@ def test_text_in_bytes_stays_wherever_it_is_cut() -> None:
     with pytest.raises(TypeError):
         stream.buffer.write("text")
     with pytest.raises(AttributeError):
-        _ = VisibleStream(io.StringIO()).buffer
+        _ = SafeStream(io.StringIO()).buffer
 
 
 @pytest.mark.parametrize("below", ["sys.stdout.buffer", "sys.stdout.detach()"])
@@ -219,7 +219,7 @@ def test_names_are_no_markup_in_the_live_table(monkeypatch: pytest.MonkeyPatch) 
 
     ended = threading.Event()
     ended.set()
-    progress._live(progress._JobView(Job()).table, VisibleStream(raw), ended)
+    progress._live(progress._JobView(Job()).table, SafeStream(raw), ended)
     text = raw.getvalue()
     assert "[bold]source[/]" in text and "[/red][link=x]y[/link]:smile:\\u001b" in text
 

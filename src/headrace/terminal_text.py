@@ -6,7 +6,7 @@ terminal shows, since two names that look alike would differ by it: zero-width s
 (Joiners stay: Persian, Hindi and emoji are spelt with them.) That is JSON's own form, a surrogate pair where the code has more
 than four digits, so JSON that is printed stays JSON, with the same value.
 
-What Headrace prints goes through a `VisibleStream`; nothing else has to think of it. This is the lowest module of all.
+What Headrace prints goes through a `SafeStream`; nothing else has to think of it. This is the lowest module of all.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _UNSAFE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}]|\r(?!\n)")  # before a line fee
 _UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}\r\n\t]")
 
 
-def visible(text: str) -> str:
+def safe_text(text: str) -> str:
     r"""`text` with every unsafe character as its code; line feeds and tabs stay.
 
-    >>> visible("a\x1b[31mb\u202ec\td")
+    >>> safe_text("a\x1b[31mb\u202ec\td")
     'a\\u001b[31mb\\u202ec\td'
     """
     return _UNSAFE.sub(_code, text)
 
 
-def visible_line(text: str) -> str:
+def safe_line(text: str) -> str:
     r"""The same for what must stay in its line, such as a cell of a table: line feeds and tabs are codes too.
 
-    >>> visible_line("a\nb\tc")
+    >>> safe_line("a\nb\tc")
     'a\\nb\\tc'
     """
     return _UNSAFE_IN_A_LINE.sub(_code, text)
@@ -57,23 +57,23 @@ def _code(found: re.Match[str]) -> str:
     return {"\n": "\\n", "\t": "\\t"}.get(found[0], f"\\u{number:04x}")
 
 
-class VisibleStream:
-    """A text stream whose every write is `visible`, and what its encoding does not have is escaped. The rest is as it was.
-    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too."""
+class SafeStream:
+    """A text stream whose every write is `safe_text`, and what its encoding does not have is escaped. The rest is as it was.
+    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made safe too."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
-        self._buffer: _VisibleBuffer | None = None
+        self._buffer: _SafeBuffer | None = None
 
     @property
-    def buffer(self) -> _VisibleBuffer:
+    def buffer(self) -> _SafeBuffer:
         """The stream of bytes below, for a program that makes a text stream of its own: none where `raw` has none."""
         if self._buffer is None:
             _ = self.raw.buffer  # an AttributeError names what is missing
-            self._buffer = _VisibleBuffer(self)
+            self._buffer = _SafeBuffer(self)
         return self._buffer
 
-    def detach(self) -> _VisibleBuffer:
+    def detach(self) -> _SafeBuffer:
         """The same. This stream can still be written to: Headrace's own output needs it."""
         self.flush()
         return self.buffer
@@ -81,7 +81,7 @@ class VisibleStream:
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        safe = visible(text)
+        safe = safe_text(text)
         try:
             self.raw.write(safe)
         except UnicodeEncodeError:
@@ -97,14 +97,14 @@ class VisibleStream:
         return getattr(self.raw, name)
 
 
-class _VisibleBuffer(io.BufferedIOBase):
-    r"""The bytes of a `VisibleStream`: they are read in its encoding and written as its text; what is no text is `\x9b`.
+class _SafeBuffer(io.BufferedIOBase):
+    r"""The bytes of a `SafeStream`: they are read in its encoding and written as its text; what is no text is `\x9b`.
 
     It is no terminal, since control sequences have no effect. Closing it leaves the stream open, as Python closes a text
     stream that a program has put over it and dropped.
     """
 
-    def __init__(self, stream: VisibleStream) -> None:
+    def __init__(self, stream: SafeStream) -> None:
         self._stream = stream
         encoding = codecs.lookup(stream.raw.encoding or "utf-8").name
         encoding = "utf-8" if encoding == "ascii" else encoding  # who has ASCII and writes more writes UTF-8
@@ -134,5 +134,5 @@ class _VisibleBuffer(io.BufferedIOBase):
 
 
 def raw_of(stream: Any) -> Any:
-    """The stream that takes control sequences: what a `VisibleStream` writes to, else `stream` itself."""
-    return stream.raw if isinstance(stream, VisibleStream) else stream
+    """The stream that takes control sequences: what a `SafeStream` writes to, else `stream` itself."""
+    return stream.raw if isinstance(stream, SafeStream) else stream

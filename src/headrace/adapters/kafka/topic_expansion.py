@@ -63,13 +63,11 @@ def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
 
 
 def _unaware(admin: Admin, topic: str, partitions: int, aware: set[int]) -> list[int]:
-    """The cluster's brokers that do not report all partitions of a topic, with leaders; those that do go into `aware`.
+    """The cluster's brokers that do not report all partitions of a topic, with leaders; those that do go into `aware`. A
+    client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
+    whose it is: so new ones are made until each broker has answered."""
 
-    A client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
-    whose it is: so new ones are made until each broker has answered.
-    """
-
-    def hear(listed: Any, asked: int) -> None:
+    def look(listed: Any, asked: int) -> None:
         found = listed.topics.get(topic)
         if found is None or found.error is not None:
             return
@@ -77,12 +75,12 @@ def _unaware(admin: Admin, topic: str, partitions: int, aware: set[int]) -> list
             aware.add(asked if listed.orig_broker_id == _BOOTSTRAP else listed.orig_broker_id)
 
     listed = admin.listed(topic)
-    hear(listed, _BOOTSTRAP)
+    look(listed, _BOOTSTRAP)
     for number in sorted(set(listed.brokers) - aware):
         address = f"{listed.brokers[number].host}:{listed.brokers[number].port}"
         # what is wrong with one broker shows in that it does not answer
         settings: dict[str, Any] = {"bootstrap.servers": address, "error_cb": lambda _: None, "logger": CLIENT_LOG}
         client = AdminClient({**quiet(admin.connection.client), **settings})
         with suppress(KafkaException):  # it may be about to leave the cluster: the next look asks which brokers there are
-            hear(client.list_topics(topic, timeout=_ANSWER_S), number)
+            look(client.list_topics(topic, timeout=_ANSWER_S), number)
     return sorted(set(listed.brokers) - aware)

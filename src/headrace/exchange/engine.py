@@ -1,0 +1,126 @@
+"""How a round's containers are run: the port of an engine, what it is given, and how the driver signals to containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.core.topology.program import Program
+from headrace.model.checkpoint import RoundId
+from headrace.ports import SystemPayload
+
+
+@dataclass(frozen=True, slots=True)
+class InputSlice:
+    """Offsets start <= o < end of one partition, which the round's containers know as SSP number `ssp`."""
+
+    ssp: int
+    stream: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerWork:
+    """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
+    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says."""
+
+    lane: int
+    payload: bytes
+    location: str | None
+    records: int
+    inputs: tuple[InputSlice, ...] = ()
+
+
+class RoundControl(Protocol):
+    """The driver's side of two signals to the containers of a round: stop and throw the work away, or end soon and commit
+    what was reached. The worker's side is `worker.ports.RoundSignals`. A signal only saves time. A worker that gets none
+    works on: its round is cancelled by the engine, or cut short after `max_round_ms`, and what must not be committed is
+    refused at its commit."""
+
+    def begin(self, epoch: int) -> None:
+        """Drop what is left of rounds of earlier epochs."""
+
+    def terms_of(self, round_id: RoundId) -> SystemPayload:
+        """What a worker of the round needs to get its signals. No secret is in it: the engine may log it."""
+
+    def stop(self, round_id: RoundId) -> None: ...
+
+    def cut(self, round_id: RoundId) -> None: ...
+
+    def ended(self, round_id: RoundId) -> None:
+        """All containers have answered: no signal is of use any more."""
+
+    def close(self) -> None: ...
+
+
+WORKER_DIED = "PythonWorkerDied"
+ENGINE_LOST = "EngineLost"
+
+
+class EngineFailure(Exception):
+    """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
+    `error_class` `WORKER_DIED`: a process that ran containers ended without an answer; `ENGINE_LOST`: the engine itself
+    has ended, and runs nothing any more."""
+
+    def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.in_expression = in_expression
+        self.cancelled = cancelled
+        self.error_class = error_class
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAddress:
+    """Where workers on other machines reach the driver: they connect with `host`, a name or an address, and it listens
+    at its address `bind`."""
+
+    host: str
+    bind: str
+
+
+class Engine(Protocol):
+    """Runs the containers of a round: on Spark, or in this process. `reads`: it reads the ranges that are a work's `inputs`,
+    and gives the rows to the container; else their workers do. `driver_address`: where its workers reach the driver's
+    machine; None where they run on it."""
+
+    slots: int
+    reads: bool
+    driver_address: DriverAddress | None
+
+    def run(
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Program
+    ) -> list[bytes]:
+        """Run each inner sequence as one Spark task; the summaries, one per container, in any order. Raises
+        `EngineFailure` if the job failed or was cancelled: what single containers did by then is for `JobStore.recover`
+        to find out."""
+
+    def probe(self, work: ContainerWork, program: Program) -> EngineFailure | None:
+        """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""
+
+    def frames(
+        self,
+        sub_topology: str,
+        round_id: str,
+        works: Sequence[Sequence[ContainerWork]],
+        program: Program,
+        endpoints: Sequence[int],
+    ) -> Sequence[Any]:
+        """For each of these endpoints a DataFrame of what `works` read behind its chain, each record once: key, value,
+        timestamp, partition, offset, headers, for the user's own code in the calling thread. What that starts is cancelled
+        with the round. `EngineFailure` where an expression raises on one of the records: then no code has seen any."""
+
+    def failure_in(self, error: BaseException) -> EngineFailure | None:
+        """What the engine says, in one line, where it is behind `error`, which the user's code raised over a frame."""
+
+    def cancel(self, round_id: str) -> None:
+        """Cancel what runs for the round, and what would be started for it."""
+
+    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
+        """Run `work` on each machine that has workers; what does not end within that time is cancelled. Raises nothing:
+        it is for work that only saves time."""
+
+    def close(self) -> None: ...
