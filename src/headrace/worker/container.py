@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -198,7 +199,7 @@ class _Container:
         position = task_run.plan.positions[ssp]
         if len(rows) and int(rows.offset[0]) < position:
             rows = rows.where(rows.offset >= position)
-        return Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, rows.headers)
+        return replace(rows, own_us=None)
 
     def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
         """Give a task that reads several SSPs its records in their order, as far as it comes in time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import RECORD_SCHEMA, split
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
@@ -26,7 +27,7 @@ from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
 from headrace.worker.operators.timers import Timers
 from headrace.worker.replay_header import found_in, marked
-from headrace.worker.rows import HEADERS_TYPE, Rows, flat
+from headrace.worker.rows import Rows, flat
 from headrace.worker.vectors import partitions_of
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ class Outputs:
             for batch, partitions in self._batches[stream]:
                 yield stream, batch, partitions
 
-    def by_partition(self) -> Iterator[tuple[str, int, Any]]:
-        """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
-        as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
+    def by_partition(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+        """(stream, partition, records of it): of each partition in the order in which they were emitted, in as many batches as
+        it takes for none to be larger than `PIECE_BYTES` (or one batch that was added)."""
         for stream in sorted(self._batches):
             mine = self._batches[stream]
             if self._counts[stream] <= FEW_PARTITIONS:
@@ -81,23 +82,9 @@ class Outputs:
             else:
                 groups = _groups(mine)
             for group in groups:
-                for partition, table in _split(group):
-                    yield stream, partition, table
-
-
-def _split(group: list[Batch]) -> Iterator[tuple[int, pa.Table]]:
-    """The records of some batches by partition. Most cheaply where they are all of one, as behind a key that stayed."""
-    table = pa.Table.from_batches([batch for batch, _ in group])
-    partitions = group[0][1] if len(group) == 1 else np.concatenate([numbers for _, numbers in group])
-    if bool((partitions == partitions[0]).all()):
-        yield int(partitions[0]), table
-        return
-    order = np.argsort(partitions, kind="stable")
-    ordered = _in_order(table.combine_chunks(), pa.array(order))
-    numbers = partitions[order]
-    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
-    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(numbers[start]), ordered.slice(start, stop - start)
+                batch = group[0][0] if len(group) == 1 else pa.concat_batches([batch for batch, _ in group])
+                for partition, part in split(batch, np.concatenate([numbers for _, numbers in group])):
+                    yield stream, partition, part
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -122,14 +109,6 @@ def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
         size += batch[0].nbytes
     if group:
         yield group
-
-
-def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
-    """`table.take`, without the work that it makes of headers where no record has any."""
-    headers = table.column("headers")
-    if headers.null_count < len(headers):
-        return table.take(order)
-    return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
 
 
 class FarTimes:
@@ -334,13 +313,7 @@ class TaskRun:
 
 def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Table:
     """Records in the row shape of all systems (`ports`). Keys and values of 2 GiB and more are in several arrays."""
-    count = len(timestamp_us)
-    return pa.Table.from_arrays(
-        [
-            key.cast(pa.binary()) if key.type != pa.binary() else key,
-            value.cast(pa.binary()) if value.type != pa.binary() else value,
-            pa.array(timestamp_us, pa.int64()),
-            pa.nulls(count, HEADERS_TYPE) if headers is None else headers.cast(HEADERS_TYPE),
-        ],
-        names=["key", "value", "timestamp_us", "headers"],
-    )
+    count, kinds = len(timestamp_us), RECORD_SCHEMA.types
+    columns = [key, value, pa.array(timestamp_us, pa.int64()), pa.nulls(count, kinds[3]) if headers is None else headers]
+    cast = [column if column.type == kind else column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(cast, schema=RECORD_SCHEMA)

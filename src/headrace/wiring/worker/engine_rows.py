@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.topology.program import Program
 from headrace.exchange.messages import ContainerPlan, decoded_plan
 from headrace.model.topology import Source
@@ -25,7 +26,7 @@ from headrace.worker.container import RAW
 from headrace.worker.merging import merging_tasks
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import ReaderReport, RoundSignals
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+from headrace.worker.rows import Field, Rows
 
 _REPORT = msgspec.json.Decoder(ReaderReport)
 Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`

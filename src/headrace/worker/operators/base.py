@@ -5,20 +5,20 @@ parents before children."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.codec.record_batches import record_sizes
+from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError
 from headrace.exchange.texts import cut, message_of, traceback_of
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.worker.operators.faults import checked_fault
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows, flat
+from headrace.worker.rows import Field, Rows, flat
 
 if TYPE_CHECKING:
     from headrace.worker.task import TaskRun
@@ -128,8 +128,11 @@ class Operator:
     def of_serdes(self, rows: Rows, key: Serde | None, value: Serde | None) -> Rows:
         """The rows, to be written by other serdes where one is given; what does not decode is rejected."""
         rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
-        return rows.replaced(
-            key=None if key is None else rows.key.of_serde(key), value=None if value is None else rows.value.of_serde(value)
+        own_key, own_value = rows.key, rows.value
+        return replace(
+            rows,
+            key=own_key if key is None else own_key.of_serde(key),
+            value=own_value if value is None else own_value.of_serde(value),
         )
 
     def sendable(self, rows: Rows, stream: str) -> Rows:
@@ -184,15 +187,9 @@ class Operator:
 
     def columns(self, rows: Rows) -> tuple[Rows, Any, Any]:
         """The rows whose keys and values make Arrow arrays, and these arrays."""
-        key, failures = rows.key.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key = rows.key.arrow()[0]
-        value, failures = rows.value.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
-        return rows, key, value
+        rows = self.without(rows, rows.key.arrow()[1])
+        rows = self.without(rows, rows.value.arrow()[1])
+        return rows, rows.key.arrow()[0], rows.value.arrow()[0]
 
     def _bisected(self, function: Any, batch: Any, rows: Rows, base: int) -> tuple[list[int], list[Any]]:
         """Call on the whole; where it raises, on halves, until the single rows that fail are found."""
@@ -280,6 +277,22 @@ def _user_frames(error: BaseException) -> Any:
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         trace = trace.tb_next
     return trace
+
+
+class GatheringOperator(Operator):
+    """What is common to operators that keep the rows they take until the batch or the round ends."""
+
+    def __init__(self, node: Node, context: Context) -> None:
+        super().__init__(node, context)
+        self.held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        self.held.append(rows)
+
+    def release(self) -> list[Rows]:
+        """What was kept, and is from here on not."""
+        held, self.held = self.held, []
+        return held
 
 
 def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:

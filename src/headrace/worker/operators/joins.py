@@ -11,7 +11,7 @@ Of the records of different partitions and streams only those of one round are p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.model import topology as t
 from headrace.model.serde import Failures
-from headrace.worker.operators.base import Context, Operator, binary_field, column_of, values_field
-from headrace.worker.operators.stateless import merged_by_rank
+from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field, column_of, values_field
+from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
 from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Field, Rows
 
@@ -44,7 +44,7 @@ class JoinOperator(Operator):
             joiner = self.node.joiner.body
             arguments = zip(*(part.objects()[0] for part in parts), strict=True)
             rows, values = self.mapped(lambda given: joiner(*given), arguments, rows)
-        return rows.replaced(value=values_field(self.node.value, values))
+        return replace(rows, value=values_field(self.node.value, values))
 
     def _readable(self, rows: Rows, parts: list[Field], batch: bool) -> tuple[Rows, list[Field]]:
         """The rows of which all parts can be read, and these parts."""
@@ -73,14 +73,13 @@ def _joined_table(operator: Operator) -> TableOperator:
     return operator
 
 
-class StreamTableJoin(JoinOperator):
+class StreamTableJoin(JoinOperator, GatheringOperator):
     """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
     record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
     null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._held: list[Rows] = []
         self._table: TableOperator | None = None
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
@@ -89,14 +88,10 @@ class StreamTableJoin(JoinOperator):
         self._table = _joined_table(operator)
         return None
 
-    def push(self, rows: Rows) -> None:
-        self._held.append(rows)
-
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        held, self._held = self._held, []
-        rows, keys = self._looked_up(merged_by_rank(held))
+        rows, keys = self._looked_up(merged_by_rank(self.release()))
         if not len(rows):
             return
         right = self._found(keys, rows)
@@ -179,11 +174,9 @@ class TableTableJoin(JoinOperator):
             parts.append(self.results(rows.where(now), *sides))
         if (before & ~now).any():
             deleted = rows.where(before & ~now)
-            parts.append(deleted.replaced(value=Field(self.node.value, objects=[None] * len(deleted))))
+            parts.append(replace(deleted, value=Field(self.node.value, objects=[None] * len(deleted))))
         if parts:
-            given = merged_by_rank(parts)
-            given.rank = updates.rows.rank[given.rank]
-            self.forward(given)
+            self.forward(merged_by_number(parts, updates.rows))
 
     def _last_updates(self, changed: list[Rows]) -> _Updates:
         rows = last_per_key(merged_by_rank([_keys_of(updates) for updates in changed]))
@@ -225,5 +218,4 @@ class TableTableJoin(JoinOperator):
 def _keys_of(rows: Rows) -> Rows:
     """The rows with nothing but their keys, in the form that those of other tables have as well."""
     key = Field(rows.key.serde, raw=rows.key.bytes()[0])
-    nothing = Field(None, raw=pa.nulls(len(rows), pa.binary()))
-    return Rows(rows.ssp, rows.offset, rows.timestamp_us, key, nothing, None, rows.rank)
+    return replace(rows, key=key, value=Field(None, raw=pa.nulls(len(rows), pa.binary())), headers=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -170,29 +171,20 @@ class RecordAggregateOperator(Operator):
         if not self._dirty:
             self._reset()
             return
-        groups = self._encoded_groups()
-        database = self.database
-        fresh: list[tuple[bytes, bytes, int]] = []
-        for group, data in groups:
-            if data is None:
-                database.delete(group.layout)
-            else:
-                database.put(group.layout, data)
-                if group.fresh and self._windows is not None and group.start is not None:
-                    due_us = self._windows.expires_us(group.start + self._windows.size_us)
-                    fresh.append((group.key, group.layout, due_us))
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
-        self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))
-        self._reset()
-
-    def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
-        """The groups that were changed, with their states as bytes."""
-        serde = self._value_serde
+        database, serde = self.database, self._value_serde
         assert serde is not None
         groups = [group for group in self._groups.values() if group.rows is not None]
-        data, failures = serde.encode_many([group.value for group in groups])
+        stored, failures = serde.encode_many([group.value for group in groups])
         assert not failures, f"a state that was encoded once: {failures[0][1]}"
-        return list(zip(groups, data.to_pylist(), strict=True))
+        fresh: list[tuple[bytes, bytes, int]] = []
+        for group, data in zip(groups, stored.to_pylist(), strict=True):
+            database.put(group.layout, data)
+            if data is not None and group.fresh and self._windows is not None and group.start is not None:
+                due_us = self._windows.expires_us(group.start + self._windows.size_us)
+                fresh.append((group.key, group.layout, due_us))
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
+        self._emit(self._updates if self.gives_each else _last_updates(groups))
+        self._reset()
 
     def _emit(self, updates: list[_Update]) -> None:
         if not updates:
@@ -206,7 +198,7 @@ class RecordAggregateOperator(Operator):
             starts = np.array([start for _, start, *_ in updates], np.int64)
             key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self._windows.size_us))
         value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
-        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+        self.forward(replace(origins, key=key, value=value, headers=None))
 
     def _reset(self) -> None:
         self._groups, self._batches, self._dirty, self._updates = {}, [], False, []

@@ -5,6 +5,7 @@ for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.codec.record_batches import record_sizes
+from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.topology.partitioning import called_for, checked_partition, chosen_partitions
 from headrace.errors import OutOfRangeError, SerdeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
 from headrace.worker.operators.base import FAILED, Operator
-from headrace.worker.rows import HEADERS_TYPE, Rows, flat
+from headrace.worker.rows import Rows, flat
 from headrace.worker.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
@@ -206,7 +207,7 @@ class SinkOperator(_WritingOperator):
         results = self.each(lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows)
         good = [i for i, result in enumerate(results) if result is not FAILED]
         headers = pa.array([results[i] for i in good], HEADERS_TYPE)
-        rows = rows.take(np.array(good, np.int64)).with_headers(headers)
+        rows = replace(rows.take(np.array(good, np.int64)), headers=headers)
         return rows, None if names is None else [names[i] for i in good]
 
 

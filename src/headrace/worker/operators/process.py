@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
@@ -22,7 +23,7 @@ from headrace.worker.operators.stateless import micros
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
 from headrace.worker.operators.timer_firing import DueTimers
 from headrace.worker.operators.timers import CLOCKS, Timer
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+from headrace.worker.rows import Field, Rows
 
 R = TypeVar("R")
 _KEEP = object()

@@ -5,6 +5,7 @@ is given is never changed in place, so that a record that fails leaves everythin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +15,15 @@ import pyarrow as pa
 from headrace.core.accumulators import accumulators_of
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.worker.operators.aggregate import State, fields_of, merged_states, states_of_rows, typed_columns, with_fields
+from headrace.worker.operators.aggregate import (
+    State,
+    fields_of,
+    merged_states,
+    result_of,
+    states_of_rows,
+    typed_columns,
+    with_fields,
+)
 from headrace.worker.operators.base import Operator
 from headrace.worker.operators.keyed import ABSENT, copied, state_after
 from headrace.worker.operators.totals import check_totals
@@ -76,8 +85,8 @@ class NamedFold:
         self._accumulators = accumulators_of(named)
         self._fields = fields_of(named)
         self._parts: list[State] = []
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
+        self.encoded: Callable[[State], bytes] = msgspec.msgpack.Encoder().encode
+        self.decoded: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
 
     def take(self, rows: Rows) -> Rows:
         rows, arrays = with_fields(self._operator, rows, self._fields)
@@ -86,27 +95,13 @@ class NamedFold:
         return rows
 
     def added(self, states: Sequence[State], row: int) -> State:
-        state = self._parts[row]
-        if states:
-            before = states[0]
-            for later in states[1:]:
-                before = merged_states(self._accumulators, before, later)
-            state = merged_states(self._accumulators, before, state)
+        state = reduce(partial(merged_states, self._accumulators), [*states, self._parts[row]])
         check_totals(self._accumulators, state)
         return state
 
-    def encoded(self, state: State) -> bytes:
-        return self._encode(state)
-
-    def decoded(self, data: bytes) -> State:
-        return self._decode(data)
-
     def results(self, states: Sequence[State | None]) -> Field:
-        return Field(self._serde, objects=[None if state is None else self._result(state) for state in states])
-
-    def _result(self, state: State) -> dict[str, Any]:
-        results = (each.result(part) for each, part in zip(self._accumulators, state, strict=True))
-        return dict(zip(self._names, results, strict=True))
+        names, accumulators = self._names, self._accumulators
+        return Field(self._serde, objects=[None if one is None else result_of(names, accumulators, one) for one in states])
 
 
 class FunctionFold:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -180,4 +180,4 @@ class SessionOperator(Operator):
         origins = rows_at(self._batches, [row for *_, row in updates])
         key = Field(self.node.key, raw=self._raw([update[:3] for update in updates]))
         value = self._fold.results([update[3] for update in updates])
-        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+        self.forward(replace(origins, key=key, value=value, headers=None))

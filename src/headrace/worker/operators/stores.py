@@ -123,10 +123,7 @@ class KeyValueStoreView(_Store):
         if ttl is not None:
             raise TopologyError(f"store {self.name!r}: put_many on a store with a ttl", "use put in process()")
         for layout, value in zip(state_keys(list(keys)), values, strict=True):
-            if value is None:
-                database.delete(layout)
-            else:
-                database.put(layout, self._encoded(value, None))
+            database.put(layout, None if value is None else self._encoded(value, None))
 
     def _checked(self, keys: Sequence[bytes]) -> None:
         allowed = self._context.operator.context.batch_keys

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -107,10 +108,9 @@ class StreamStreamJoin(JoinOperator):
                 self.late(rows, np.flatnonzero(too_late))
                 rows = rows.where(~too_late)
         if len(rows):
-            key = Field(rows.key.serde, raw=rows.key.bytes()[0])
-            value = Field(None, raw=rows.value.bytes()[0])
+            key, value = Field(rows.key.serde, raw=rows.key.bytes()[0]), Field(None, raw=rows.value.bytes()[0])
             for side in sides:
-                self._held[side].append(Rows(rows.ssp, rows.offset, rows.timestamp_us, key, value, None, rows.rank))
+                self._held[side].append(replace(rows, key=key, value=value, headers=None))
 
     def finish(self) -> None:
         batches = [(side, rows) for side in (_LEFT, _RIGHT) for rows in self._held[side]]
@@ -203,7 +203,7 @@ class StreamStreamJoin(JoinOperator):
             return
         numbers, left, right, times = zip(*self._pairs, strict=True)
         self._pairs = []
-        rows = every.take(np.array(numbers, np.int64)).replaced(timestamp_us=np.array(times, np.int64))
+        rows = replace(every.take(np.array(numbers, np.int64)), timestamp_us=np.array(times, np.int64))
         self._give(rows, left, right)
 
     def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:

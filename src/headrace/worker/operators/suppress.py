@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.base import Context, GatheringOperator, binary_field, rows_of_timers
 from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Field, Rows
 
@@ -37,7 +37,7 @@ def timer_owner(database: str) -> str:
     return f"~{database}"
 
 
-class SuppressOperator(Operator):
+class SuppressOperator(GatheringOperator):
     """Of a windowed table: the last value of each window, when it closes. A window whose value was deleted gives nothing."""
 
     node: t.Suppress
@@ -45,17 +45,16 @@ class SuppressOperator(Operator):
     def __init__(self, node: t.Suppress, context: Context) -> None:
         super().__init__(node, context)
         self._owner = timer_owner(node.store.kept_in)
-        self._held: list[Rows] = []
 
     def push(self, rows: Rows) -> None:
         rows = self.encoded(rows)
         if len(rows):
-            self._held.append(last_per_key(rows))
+            self.held.append(last_per_key(rows))
 
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        rows, self._held = last_per_key(Rows.concat(self._held)), []
+        rows = last_per_key(Rows.concat(self.release()))
         windows = [_window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
         layouts = [state_key(key, time_bytes(start)) for key, start, _ in windows]
         values, times = rows.value.bytes()[0].to_pylist(), rows.timestamp_us.tolist()

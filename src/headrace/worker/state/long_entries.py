@@ -70,21 +70,13 @@ class LongEntries:
         last: bytes | None
         if len(long) == 2 and parted(long[0])[:2] == parted(long[1])[:2]:  # a range of one key's sub-keys
             first, last = stored_key(long[0]), stored_key(long[1])
-        else:
-            first, last = _below(low), _above(high)
+        else:  # nothing between the bounds is left out, and more may come
+            first = parted(low)[0] if low and low in long else low
+            last = parted(high)[0] + _AFTER_ALL_SUBS if high and high in long else high
         entries = (entry_of(*entry) for entry in self._store.scan(self._name, first, last))
         if not long:
             return entries
         return (entry for entry in entries if (low or b"") <= entry[0] and (high is None or entry[0] < high))
-
-
-def _below(low: bytes | None) -> bytes | None:
-    """Where in the store to begin, so that nothing from the layout `low` on is left out."""
-    return parted(low)[0] if low is not None and is_long(low) else low
-
-
-def _above(high: bytes | None) -> bytes | None:
-    return parted(high)[0] + _AFTER_ALL_SUBS if high is not None and is_long(high) else high
 
 
 def _shown(length_and_key: bytes) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from heapq import merge
 from itertools import islice
 from typing import Protocol
 
@@ -62,19 +63,15 @@ class Journal:
 
     def __init__(self) -> None:
         self.active = False
-        self._entries: list[tuple[Database, bytes, Change]] = []
-
-    def note(self, database: Database, key: bytes) -> None:
-        if self.active:
-            self._entries.append((database, key, database.change_of(key)))
+        self.entries: list[tuple[Database, bytes, Change]] = []
 
     def begin(self) -> None:
         self.active = True
-        self._entries.clear()
+        self.entries.clear()
 
     def roll_back(self) -> None:
-        while self._entries:
-            database, key, change = self._entries.pop()
+        while self.entries:
+            database, key, change = self.entries.pop()
             database.restore(key, change)
 
 
@@ -117,14 +114,25 @@ class Database:
         long = {key: self._long.get(key) for key in keys if is_long(key)}
         return found | {key: value for key, value in long.items() if value is not None}
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`)."""
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`). None deletes."""
         if is_long(key):
-            self._long.claim(key)
-        self._journal.note(self, key)
+            if value is not None:
+                self._long.claim(key)
+            elif not self._long.owns(key):
+                return
+        if self._journal.active:
+            self._record(key)
         if key not in self._changes:
             self._unsorted.append(key)
         self._changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Take `key` out; no error if it is not there."""
+        self.put(key, None)
+
+    def _record(self, key: bytes) -> None:
+        self._journal.entries.append((self, key, self._changes.get(key, UNCHANGED)))
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """`put` for each pair; of a key that repeats the last value stays."""
@@ -137,26 +145,21 @@ class Database:
                     self._long.claim(key)
         if self._journal.active:
             for key in keys:
-                self._journal.note(self, key)
+                self._record(key)
         self._unsorted.extend(dict.fromkeys(keys) if not changes else {key: 0 for key in keys if key not in changes})
         changes.update(zip(keys, values, strict=True))
-
-    def delete(self, key: bytes) -> None:
-        """Take `key` out; no error if it is not there."""
-        if is_long(key) and not self._long.owns(key):
-            return
-        self._journal.note(self, key)
-        if key not in self._changes:
-            self._unsorted.append(key)
-        self._changes[key] = None
 
     def scan(self, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """The entries low <= key < high as this round sees them when the scan begins, by key."""
         order = self._sorted_keys()
         first = 0 if low is None else bisect_left(order, low)
         last = len(order) if high is None else bisect_left(order, high)
-        overlay = [(key, self._changes[key]) for key in order[first:last]]
-        return _overlaid(self._long.scan(low, high), overlay)
+        overlay = {key: self._changes[key] for key in order[first:last]}
+        stored = self._long.scan(low, high)
+        if not overlay:
+            return stored
+        kept = (entry for entry in stored if entry[0] not in overlay)
+        return merge(kept, ((key, value) for key, value in overlay.items() if value is not None))
 
     def first_keys(self, prefix_bytes: int) -> Collection[bytes]:
         """Per prefix of so many bytes that a key has, the first key as this round sees it. Of short keys only."""
@@ -192,12 +195,8 @@ class Database:
         ]
         return [key for key, _ in stored], [value for _, value in stored]
 
-    def change_of(self, key: bytes) -> Change:
-        """What this round has made of `key` so far, `UNCHANGED` for nothing."""
-        return self._changes.get(key, UNCHANGED)
-
     def restore(self, key: bytes, change: Change) -> None:
-        """Take a change back: `change` is what `change_of` gave before it."""
+        """Take a change back: `change` is what the round had made of `key` before it."""
         if change is UNCHANGED:
             self._changes.pop(key, None)
             self._order_is_stale = True
@@ -217,30 +216,6 @@ class Database:
         return self._order
 
 
-def _overlaid(
-    stored: Iterator[tuple[bytes, bytes]], overlay: Sequence[tuple[bytes, bytes | None]]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Stored entries and changes, both by key, as one; a change wins over what is stored."""
-    position = 0
-    for key, value in stored:
-        while position < len(overlay) and overlay[position][0] < key:
-            yield from _present(overlay[position])
-            position += 1
-        if position < len(overlay) and overlay[position][0] == key:
-            yield from _present(overlay[position])
-            position += 1
-        else:
-            yield key, value
-    for change in overlay[position:]:
-        yield from _present(change)
-
-
-def _present(change: tuple[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
-    key, value = change
-    if value is not None:
-        yield key, value
-
-
 class TaskState:
     """All databases of a task within one round, on the state of `base` (None: the task has none yet)."""
 
@@ -256,10 +231,9 @@ class TaskState:
 
     def database(self, name: str) -> Database:
         """The database of that name; it need not exist before."""
-        found = self._databases.get(name)
-        if found is None:
-            found = self._databases[name] = Database(name, self._store, self._journal)
-        return found
+        if name not in self._databases:
+            self._databases[name] = Database(name, self._store, self._journal)
+        return self._databases[name]
 
     def savepoint(self) -> None:
         """From here on changes can be taken back by `roll_back`, up to the next savepoint."""
