@@ -12,6 +12,8 @@ import msgspec
 
 from headrace.core.rounds.event_times import FarTime
 
+RAW = -1  # the endpoint of rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
+
 
 class InputRange(msgspec.Struct, frozen=True):
     """Offsets start <= o < end of SSP number `ssp`. `terms`: where the worker finds them by itself, as the system said

@@ -68,23 +68,22 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
 
 
 def spark_engine(app: Application, config: Config) -> Any:
-    from headrace.adapters.spark.engine import KafkaReading, SparkEngine
-    from headrace.wiring.worker.engine_rows import read_prefix, run_prepared
+    from headrace.adapters.spark.engine import SparkEngine
+    from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_container
 
-    reading = None
+    options, read = None, read_prefix
     if is_kafka(config.system):
         from headrace.adapters.kafka.connection import connection_of
-        from headrace.wiring.worker.engine_rows import decoded_prefix
 
-        reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
+        options, read = connection_of(config.system, config.kafka).spark_options, decoded_prefix
     made, ours = session_of(app, config)
 
     def close_session() -> None:
         if ours:
             app.session.running = None
 
-    return SparkEngine(made, run_container, run_prepared, read_prefix, ours, close_session, reading)
+    return SparkEngine(made, run_container, run_prepared, read, ours, close_session, options)
 
 
 _shared_sessions: list[Any] = []

@@ -22,7 +22,7 @@ from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Failure, Summary
+from headrace.exchange.messages import RAW, ContainerPlan, Failure, Summary
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
@@ -32,8 +32,6 @@ from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
 from headrace.worker.task import FarTimes, Outputs, TaskRun
-
-RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
 
 class _Stopped(Exception):

@@ -10,7 +10,6 @@ import base64
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import cloudpickle
@@ -19,17 +18,7 @@ from pyspark.sql import functions as F
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.adapters.spark.in_worker import (
-    Containers,
-    DecodedPrefix,
-    Decoder,
-    Reader,
-    ReadPrefix,
-    RunContainer,
-    RunPrepared,
-    counted,
-    no_rows,
-)
+from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainer, RunPrepared, counted, no_rows
 from headrace.adapters.spark.placement import collected, run_on_each_machine
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
@@ -40,16 +29,9 @@ from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 _SUMMARY = "summary string"
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaReading:
-    """How rounds read Kafka: the options of Spark's reader, and what decodes its rows in front of a Column prefix."""
-
-    options: Mapping[str, str] = field(repr=False)  # there are passwords in it
-    decoded_prefix: DecodedPrefix
-
-
 class SparkEngine:
-    """See `headrace.ports.Engine`. The three functions are what runs in the worker; `wiring` gives them."""
+    """See `headrace.ports.Engine`. The three functions are what runs in the worker; `wiring` gives them. `kafka_options`: those
+    of Spark's reader, which then reads for `read_prefix` to decode (None: it reads by itself)."""
 
     def __init__(
         self,
@@ -59,9 +41,9 @@ class SparkEngine:
         read_prefix: ReadPrefix,
         stop_session: bool,
         closed: Callable[[], None] = lambda: None,
-        kafka: KafkaReading | None = None,
+        kafka_options: Mapping[str, str] | None = None,
     ) -> None:
-        self._kafka = kafka
+        self._kafka_options = kafka_options
         self._session = session
         self._context = session.sparkContext
         self._run_container, self._run_prepared, self._read_prefix = run_container, run_prepared, read_prefix
@@ -71,7 +53,7 @@ class SparkEngine:
         self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self.slots = slots_of(session)
-        self.reads = kafka is not None
+        self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
 
     # --- the port ---------------------------------------------------------------------------------------------------
@@ -104,7 +86,7 @@ class SparkEngine:
             len(works) == 1
             and works[0][0].location is None
             and program.is_plain
-            and (self._kafka is None or not any(work.inputs for work in works[0]))
+            and (not self.reads or not any(work.inputs for work in works[0]))
         )
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
@@ -189,17 +171,17 @@ class SparkEngine:
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
         if not chained:
-            if self._kafka is not None and any(work.inputs for group in works for work in group):
+            if self.reads and any(work.inputs for group in works for work in group):
                 # What is not chosen Spark does not make: it leaves out the columns that are not used.
                 looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
                 rows = self._kafka_rows(program, works, plain).select("ssp", "offset", "timestamp_us", *sorted(looked_at))
                 return rows.mapInArrow(worker.prepared, _SUMMARY)
-            return self._session.range(0, count, 1, count).mapInArrow(worker.directly, _SUMMARY)
+            return self._numbers(count).mapInArrow(worker.directly, _SUMMARY)
         types = self._types(program)
-        of = 1 if len(chained) == 1 and (self._kafka is None or not plain) else len(program.endpoints)
-        is_timed = _is_any_timed(program, chained)
+        of = 1 if len(chained) == 1 and (not self.reads or not plain) else len(program.endpoints)
+        is_timed = any(_is_timed(program, number) for number in chained)
         parts = [self._endpoint(program, pickled, works, i, of, types, is_timed) for i in chained]
-        if self._kafka is None or not plain:
+        if not self.reads or not plain:
             if len(parts) == 1:
                 return parts[0].mapInArrow(worker.prepared, _SUMMARY)
             untouched = []
@@ -212,6 +194,10 @@ class SparkEngine:
             united = united.unionByName(part)
         return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
 
+    def _numbers(self, count: int) -> Any:
+        """A DataFrame of so many Spark partitions, each with its number."""
+        return self._session.range(0, count, 1, count)
+
     def _small(self, program: Any, pickled: bytes, payloads: list[bytes]) -> list[str]:
         """A round of one Spark task that reads by itself: without a DataFrame there is no query to plan, which halves
         the time of a near-empty round."""
@@ -221,14 +207,14 @@ class SparkEngine:
 
     def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
-        assert self._kafka is not None
+        assert self._kafka_options is not None
         see_added_jars(self._session)
         streams = {program.source(number).stream for number in endpoints}
         slices = [
             list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
             for group in works
         ]
-        return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)
+        return kafka_rows.grouped_rows(self._session, self._kafka_options, slices)
 
     def _endpoint(
         self,
@@ -254,13 +240,9 @@ class SparkEngine:
         container takes the rows, and what their reader reports."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
-        schema = columns.reader_schema(source)
-        if self._kafka is not None:
-            decoder = Decoder(pickled, program.id, _payloads(works), number, self._kafka.decoded_prefix, reports)
-            read = self._kafka_rows(program, works, [number]).mapInArrow(decoder, schema)
-        else:
-            reader = Reader(pickled, program.id, _payloads(works), number, self._read_prefix, reports)
-            read = self._session.range(0, len(works), 1, len(works)).mapInArrow(reader, schema)
+        given = self._kafka_rows(program, works, [number]) if self.reads else self._numbers(len(works))
+        reader = Reader(pickled, program.id, _payloads(works), number, self._read_prefix, reports)
+        read = given.mapInArrow(reader, columns.reader_schema(source))
         return columns.chained(columns.opened(read), source, endpoint.chain)
 
     def _types(self, program: Any) -> list[tuple[str, str]]:
@@ -278,16 +260,12 @@ class SparkEngine:
 
     def _pickled_program(self, program: Any) -> bytes:
         if program.id not in self._pickled:
-            self._pickled[program.id] = program_bytes(program)
+            self._pickled[program.id] = _program_bytes(program)
         return self._pickled[program.id]
 
 
 def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:
     return [[work.payload for work in group] for group in works]
-
-
-def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
-    return any(_is_timed(program, number) for number in endpoints)
 
 
 def _is_timed(program: Any, number: int) -> bool:
@@ -296,7 +274,7 @@ def _is_timed(program: Any, number: int) -> bool:
     return program.far_us > 0 and time is not None and time.in_jvm
 
 
-def program_bytes(program: Any) -> bytes:
+def _program_bytes(program: Any) -> bytes:
     """A `exchange.messages.Program` without what stays in the driver. Workers cannot import the file that an application was
     loaded from: its functions travel by value."""
     for node in program.nodes:

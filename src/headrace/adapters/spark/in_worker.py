@@ -20,9 +20,8 @@ _PROGRAMS_MAX = 32
 
 RunContainer = Callable[[bytes, Any], bytes]
 RunPrepared = Callable[[Sequence[bytes], Any, Iterable[pa.RecordBatch], Callable[[], list[bytes]]], list[bytes]]
-Read = Generator[pa.RecordBatch, None, bytes]  # rows, and at their end a report to the container that takes them
-ReadPrefix = Callable[[bytes, Any, int], Read]
-DecodedPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Read]
+Read = Generator[pa.RecordBatch, None, list[bytes]]  # rows, and at their end reports to the container that takes them
+ReadPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Read]
 
 
 def _program(pickled: bytes, program_id: str) -> Any:
@@ -92,33 +91,15 @@ class Containers(_Work):
 
 @dataclass(frozen=True)
 class Reader(_Work):
-    """The reading side of a Column prefix, as a function for `mapInArrow`."""
+    """What is in front of a Column prefix, as a function for `mapInArrow`: it reads, or decodes what Spark has read."""
 
     endpoint: int
     read_prefix: ReadPrefix
     reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = self.program()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for payload in self.groups[number]:
-                    report = yield from self.read_prefix(payload, program, self.endpoint)
-                    if self.reports:
-                        leave(report)
-
-
-@dataclass(frozen=True)
-class Decoder(_Work):
-    """What decodes the rows that Spark read, in front of a Column prefix, as a function for `mapInArrow`."""
-
-    endpoint: int
-    decoded_prefix: DecodedPrefix
-    reports: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        report = yield from self.decoded_prefix(self.mine(), self.program(), self.endpoint, batches)
-        if self.reports:
+        reports = yield from self.read_prefix(self.mine(), self.program(), self.endpoint, batches)
+        for report in reports if self.reports else ():
             leave(report)
 
 

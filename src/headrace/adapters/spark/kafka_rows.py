@@ -13,13 +13,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from headrace.adapters.spark.columns import HEADERS
+from headrace.exchange.messages import RAW
 from headrace.ports import InputSlice
 
-RAW = -1  # the endpoint number of rows that no expression has seen
-ROW_COLUMNS = (
-    "endpoint int, ssp int, offset bigint, timestamp_us bigint, headers array<struct<name:string,value:binary>>, "
-    "key binary, value binary"
-)
+ROW_COLUMNS = f"endpoint int, ssp int, offset bigint, timestamp_us bigint, headers {HEADERS}, key binary, value binary"
 DEFAULTS: Mapping[str, str] = {
     "kafka.isolation.level": "read_committed",
     # A reader that comes back to a partition's end waits for the answer to the fetch that it left open there.
@@ -43,7 +41,7 @@ def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlic
     read = read.option("startingOffsets", json.dumps(_by_topic(slices, "start")))
     read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
     # A cast renames the fields; a function of higher order would keep the whole projection out of Spark's generated code.
-    headers = F.col("headers").cast("array<struct<name:string,value:binary>>")  # null where a record has none
+    headers = F.col("headers").cast(HEADERS)  # null where a record has none
     return (
         read.load()
         .coalesce(1)

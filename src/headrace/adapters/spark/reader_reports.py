@@ -17,8 +17,9 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from headrace.codec.record_batches import HEADERS_TYPE
+
 REPORT = -2  # the endpoint of a row that is a report, which is the value of its only header
-_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 def leave(report: bytes) -> None:
@@ -61,7 +62,7 @@ def _row_of(report: bytes, schema: pa.Schema) -> pa.RecordBatch:
         "endpoint": pa.array([REPORT], pa.int32()),
         "ssp": pa.array([0], pa.int32()),
         "offset": pa.array([0], pa.int64()),
-        "headers": pa.array([[{"name": "report", "value": report}]], _HEADERS),
+        "headers": pa.array([[{"name": "report", "value": report}]], HEADERS_TYPE),
     }
     columns = [given[one.name].cast(one.type) if one.name in given else pa.nulls(1, one.type) for one in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
