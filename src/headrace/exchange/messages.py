@@ -1,7 +1,6 @@
 """What the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
 
-What stays the same for a whole plan is a `core.topology.program.Program`; `ContainerPlan` changes from round to round.
-"""
+What stays the same for a whole plan is a `core.topology.program.Program`; `ContainerPlan` changes from round to round."""
 
 from __future__ import annotations
 

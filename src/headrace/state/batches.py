@@ -1,8 +1,7 @@
 """The shape of state in flight: Arrow record batches of one database each, sorted by key, and merging them.
 
-A stream of such batches is sorted by (database, key), and no (database, key) occurs twice in it. Columns: `db` string,
-`key` binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen.
-"""
+A stream of such batches is sorted by (database, key), and no (database, key) occurs twice in it. Columns: `db` string, `key`
+binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen."""
 
 from __future__ import annotations
 
@@ -75,12 +74,10 @@ class _Front:
 
 
 def merged(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Several streams as one, oldest first: of the rows with one (database, key) the newest stream's stays.
-
-    Only one batch of each stream is in memory. In each step the batches at the front are cut at the smallest of their
-    last keys, so that no later batch can hold a key of this step: fronts [1 4 7] and [2 4] are cut at 4 and give
-    [1 2 4'], 4' being the second stream's; what is left is [7] and the second stream's next batch.
-    """
+    """Several streams as one, oldest first: of the rows with one (database, key) the newest stream's stays. Only one batch of
+    each stream is in memory. In each step the batches at the front are cut at the smallest of their last keys, so that no later
+    batch can hold a key of this step: fronts [1 4 7] and [2 4] are cut at 4 and give [1 2 4'], 4' being the second stream's;
+    what is left is [7] and the second stream's next batch."""
     fronts = [_Front(iter(stream)) for stream in streams]
     for front in fronts:
         front.advance()

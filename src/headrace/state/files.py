@@ -1,9 +1,8 @@
 """The files that make a task's state: how they are named, written, checked and read back on `state_uri`.
 
-A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that
-two attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it.
-Which files are alive is not known here: only the coordinator deletes (protocol.md 20).
-"""
+A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that two
+attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it. Which files are
+alive is not known here: only the coordinator deletes (protocol.md 20)."""
 
 from __future__ import annotations
 
@@ -76,11 +75,9 @@ class _HashingWriter(io.RawIOBase):
 
 
 class StateFiles:
-    """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for.
-
-    It remembers the batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the
-    local store in the next without being read back.
-    """
+    """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for. It remembers the
+    batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the local store in the next
+    without being read back."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -178,11 +175,8 @@ class StateFiles:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
-        """The batches of `file`, in order; size and checksum are checked before the first one is given.
-
-        A large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
-        damaged.
-        """
+        """The batches of `file`, in order; size and checksum are checked before the first one is given. A large file is read
+        twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or damaged."""
         with self._lock:
             remembered = self._remembered.get(file.name)
         if remembered is not None:

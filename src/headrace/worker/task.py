@@ -19,6 +19,7 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model import topology as t
+from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Reject
 from headrace.worker.operators.expiry import Expiry
@@ -28,7 +29,6 @@ from headrace.worker.operators.suppress import SuppressOperator, closed_until, t
 from headrace.worker.operators.timers import Timers
 from headrace.worker.replay_header import found_in, marked
 from headrace.worker.rows import Rows, flat
-from headrace.worker.vectors import partitions_of
 
 if TYPE_CHECKING:
     from headrace.worker.ports import WorkerPorts

@@ -1,8 +1,7 @@
 """Running a round's containers on Spark: one Spark job per round, one row back per container's Spark task.
 
-Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
-reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
-container."""
+Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a reader,
+the expressions and the container are one stage without a shuffle; several endpoints are united and routed by container."""
 
 from __future__ import annotations
 

@@ -54,10 +54,8 @@ def submitted_settings() -> dict[str, str]:
 
 
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
-    """Start a JVM with these settings and connect with it, unless this process has one already.
-
-    What it writes comes out on our standard error, `filtered`. `SetupError` where it ends before it answers.
-    """
+    """Start a JVM with these settings and connect with it, unless this process has one already. What it writes comes out on our
+    standard error, `filtered`. `SetupError` where it ends before it answers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -155,11 +153,9 @@ def _connected(port: int, word: str) -> Any:
 
 
 def interruptible(start: Callable[[], Started]) -> Started:
-    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then.
-
-    Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would
-    put in a handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread.
-    """
+    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then. Interrupted
+    halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would put in a
+    handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread."""
     if threading.current_thread() is not threading.main_thread():
         return start()
     result: Future[Started] = Future()

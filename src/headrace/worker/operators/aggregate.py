@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
 from headrace.model import topology as t
 from headrace.model.windows import Windows
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator, Reject
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat
-from headrace.worker.vectors import state_keys
 
 _BIAS = np.uint64(1 << 63)
 State = list[Any]  # of named aggregates: one part for each accumulator

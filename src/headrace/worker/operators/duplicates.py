@@ -12,10 +12,10 @@ import xxhash
 
 from headrace.core.keys.key_layout import TIME_BYTES, time_bytes, time_from
 from headrace.model import topology as t
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Rows
-from headrace.worker.vectors import state_keys
 
 
 class DropDuplicatesOperator(Operator):

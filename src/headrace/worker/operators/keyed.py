@@ -14,11 +14,11 @@ import pyarrow as pa
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.model.windows import Windows
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.aggregate import start_bytes
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
 ABSENT = object()

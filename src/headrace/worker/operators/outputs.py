@@ -19,9 +19,9 @@ from headrace.errors import OutOfRangeError, SerdeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
+from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators.base import FAILED, Operator
 from headrace.worker.rows import Rows, flat
-from headrace.worker.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
 _CHOSEN = pa.list_(pa.int64())  # the partitions of each record

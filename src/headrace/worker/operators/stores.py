@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.expiry import Expiry
-from headrace.worker.vectors import state_keys
 
 if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext

@@ -22,11 +22,11 @@ import xxhash
 
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 _LEFT, _RIGHT = 0, 1
 _MATCHED, _NULL = 1, 2  # bits of the byte before a value

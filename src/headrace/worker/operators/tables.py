@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from headrace.model import topology as t
 from headrace.model.serde import Serde
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, GatheringOperator, Operator
 from headrace.worker.operators.stateless import FilterOperator, merged_by_number
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 
 class TableOperator(GatheringOperator):
