@@ -53,7 +53,6 @@ CRUMBS = {
     "core.job_plan.elasticity": "a decision of its own",
     "driver.rounds.record_checks": "warnings about records, apart from how rounds run",
     "wiring.foreground": "it imports what only a terminal needs",
-    "wiring.local_stores": "it imports LMDB, which a job without state does not need",
 }
 
 

@@ -89,8 +89,6 @@ class StateFiles:
         self._lock = Lock()
         self._here = local()  # of each thread: `syncing`, within `together`
 
-    # --- writing ----------------------------------------------------------------------------------------------------
-
     def write_batches(
         self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
     ) -> StateFile:
@@ -172,8 +170,6 @@ class StateFiles:
                 _, (_, dropped) = self._remembered.popitem(last=False)
                 self._remembered_bytes -= dropped
 
-    # --- reading ----------------------------------------------------------------------------------------------------
-
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
         """The batches of `file`, in order; size and checksum are checked before the first one is given. A large file is read
         twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or damaged."""
@@ -216,8 +212,6 @@ class StateFiles:
             f"state file {file.name} ({file.kind} of version {file.version}) under {self.uri}: {found}",
             "restore the file from a copy; the state cannot be rebuilt without it, and is never treated as empty",
         )
-
-    # --- the files themselves ---------------------------------------------------------------------------------------
 
     def delete(self, name: str) -> None:
         """Delete the file; no error if it is missing."""

@@ -6,17 +6,19 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.lmdb import seal
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.job import Job, LaunchedJob
-from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.prepared_job import JobPreparer
 from headrace.driver.rounds.planned_round import WorkerPaths
@@ -24,18 +26,19 @@ from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
+from headrace.ports import DriverLease, Engine, JobStore, RoundControl
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
-from headrace.state.files import StateFiles
+from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring import Application, open_configured
-from headrace.wiring.folders import state_uri_of, work_folder
-from headrace.wiring.local_stores import sealing
+from headrace.wiring.folders import sign, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.shared_folder import sign
 from headrace.wiring.spark_sessions import spark_engine
+from headrace.worker.host import this_host
 
-LOG = logging.getLogger("headrace")
+LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
+SEAL_S_MAX = 5.0
+SEAL_START_S_MAX = 25.0  # until workers on other machines begin to seal
 
 
 def started(
@@ -69,19 +72,21 @@ def launched(
         store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
-            _check_before_spark(topology, store, system, config, run_id, say)
+            # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
+            store.check_not_leased(_lease(run_id), _now_us())
+            check_before_engine(topology_before_engine(topology), config, system, store, say)
             if not app.session.is_open:
                 say("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        def lease() -> DriverLease:
-            return holders.this_process(run_id, _now_us())
-
+        lease = partial(_lease, run_id)
         epoch = store.acquire(lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
-        control = _round_control(engine, work_folder(config) / "staging" / app.name)
+        # Signals to workers: by files where they run on this machine, else over TCP.
+        address, staging = engine.driver_address, work_folder(config) / "staging" / app.name
+        control: RoundControl = FileControl(staging) if address is None else SocketControl(address)
         closers.insert(0, control.close)
         paths = WorkerPaths(
             run_id,
@@ -89,7 +94,7 @@ def launched(
             state_uri,
             control,
             _max_round_ms(config, store, say) / 1000,
-            engine.driver_address is not None,
+            address is not None,
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
@@ -99,7 +104,7 @@ def launched(
         prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, paths, prepared.plan))
+        closers.insert(1 if address is None else len(closers), _sealing(engine, paths, prepared.plan))
         return LaunchedJob(prepared, preparer, backend, files, lease, lambda: _close(closers), elsewhere)
     except BaseException:
         _close(closers)
@@ -115,22 +120,9 @@ def _max_round_ms(config: Config, store: JobStore, say: Callable[[str], None]) -
     return most
 
 
-def _check_before_spark(
-    topology: Topology, store: JobStore, system: System, config: Config, run_id: str, say: Callable[[str], None]
-) -> None:
-    """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
-    store.check_not_leased(holders.this_process(run_id, _now_us()), _now_us())
-    check_before_engine(topology_before_engine(topology), config, system, store, say)
-
-
 def topology_before_engine(topology: Topology) -> Topology:
     """What a plan can be made from without Spark: types that only its expressions tell are left open."""
     return through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
-
-
-def _round_control(engine: Engine, folder: Path) -> RoundControl:
-    """Signals to workers: by files in `folder` where they run on this machine, else over TCP."""
-    return FileControl(folder) if engine.driver_address is None else SocketControl(engine.driver_address)
 
 
 def _close(closers: list[Callable[[], None]]) -> None:
@@ -143,6 +135,27 @@ def _close(closers: list[Callable[[], None]]) -> None:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+def _lease(run_id: str) -> DriverLease:
+    return holders.this_process(run_id, _now_us())
+
+
+def _sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], None]:
+    """What seals, at the end of a run, the stores of all tasks on each machine that has workers: the next run need not scan
+    them."""
+    tasks = [task.name for sub in plan.subs if has_state(sub) for task in plan.model.sub_topology(sub.name).tasks]
+    folders = [task_folder_of(plan.topology.application, task) for task in tasks]
+    work = partial(_seal_stores, paths.local_store_dir, folders, paths.run_id)
+    return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
+
+
+def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
+    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
+    started, host = time.monotonic(), this_host(local_store_dir)
+    stores = [host.local_store_dir / folder for folder in folders]
+    sealed = [seal(store, run_id, host.boot_id, started + SEAL_S_MAX) for store in stores]
+    STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 
 def _refuse_what_is_not_there_yet(config: Config) -> None:

@@ -111,8 +111,6 @@ class _Container:
         if number is not None:
             reached(self.plan.system, number)
 
-    # --- reading ----------------------------------------------------------------------------------------------------
-
     def work(self, prepared: Iterable[tuple[int, int, Any]]) -> None:
         self.reached("read")
         for task_run in self.runs:
@@ -241,8 +239,6 @@ class _Container:
             owner = owners.get(reject.ssp)
             if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
                 owner.reject(reject)
-
-    # --- writing ----------------------------------------------------------------------------------------------------
 
     def _rejects(self) -> list[Reject]:
         """In the order of their offsets: operators find them in orders of their own."""

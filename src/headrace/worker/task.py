@@ -179,8 +179,6 @@ class TaskRun:
         }
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
-    # --- the context of the operators -------------------------------------------------------------------------------
-
     def count(self, metric: str, by: int = 1) -> None:
         self.counters[metric] = self.counters.get(metric, 0) + by
 
@@ -234,8 +232,6 @@ class TaskRun:
         """The serde of the keys that reach an operator with state."""
         return self._program.key_serdes[operator]
 
-    # --- state ------------------------------------------------------------------------------------------------------
-
     @property
     def state(self) -> Any:
         """The task's state at its base, opened when first used."""
@@ -254,8 +250,6 @@ class TaskRun:
             entered, self._entered, self._state = self._entered, None, None
             trace = None if damage is None else damage.__traceback__
             entered.__exit__(None if damage is None else type(damage), damage, trace)
-
-    # --- the round --------------------------------------------------------------------------------------------------
 
     @property
     def place(self) -> str:

@@ -55,8 +55,6 @@ class SparkEngine:
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
 
-    # --- the port ---------------------------------------------------------------------------------------------------
-
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         pickled = self._pickled_program(program)
         locations = [group[0].location for group in works]
@@ -150,8 +148,6 @@ class SparkEngine:
             released(self._session)
         self._closed()
 
-    # --- types ------------------------------------------------------------------------------------------------------
-
     def types_of(self, source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
         """Spark's types of key and value behind a chain, as DDL; nothing runs."""
         rows = columns.chained(columns.opened(self._empty(source)), source, chain)
@@ -160,8 +156,6 @@ class SparkEngine:
 
     def _empty(self, source: Source) -> Any:
         return self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
-
-    # --- plans ------------------------------------------------------------------------------------------------------
 
     def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
         """The DataFrame of a round: one Spark partition per group, one row each."""

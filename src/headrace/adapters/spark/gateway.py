@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from headrace.adapters.spark.dead_jvm import forget_gateway
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
@@ -189,19 +190,10 @@ def interruptible(start: Callable[[], Started]) -> Started:
                 signal.signal(number, handler)
     if came:
         _end_jvms()
-        _forget()
+        forget_gateway()
         logging.disable(logging.NOTSET)
         signal.raise_signal(came[0])
     return result.result()
-
-
-def _forget() -> None:
-    """Let the next start have a JVM of its own."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _end_jvms() -> None:

@@ -24,7 +24,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.state.files import StateFiles, task_folder_of
-from headrace.wiring.shared_folder import check_sign
+from headrace.wiring.folders import check_sign
 from headrace.worker.host import this_host
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals

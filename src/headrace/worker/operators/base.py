@@ -85,8 +85,6 @@ class Operator:
         """Where the operator's store is kept in the task's state."""
         return self.context.database(self.node.store.kept_in)  # type: ignore[attr-defined]
 
-    # --- failing records --------------------------------------------------------------------------------------------
-
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
         """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
         error = checked_fault(error, self.node.name)
@@ -141,8 +139,6 @@ class Operator:
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         limits = self.context.limits_of(stream)
         return self.without(rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us))
-
-    # --- user functions ---------------------------------------------------------------------------------------------
 
     def called(self, function: Function, rows: Rows) -> tuple[Rows, list[Any] | pa.Array | pa.RecordBatch]:
         """The rows that `function` took, and its results for them: a list, or for a batch function what it gave."""

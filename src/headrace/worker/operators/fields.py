@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -89,8 +89,7 @@ def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Fai
     elif pa.types.is_floating(array.type):
         array = array.cast(pa.float64())
         if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
-            bad = np.flatnonzero(pc.invert(pc.fill_null(pc.is_finite(array), True)).to_numpy(zero_copy_only=False))
-            failures = [(i, _not_finite(path, array[i].as_py())) for i in bad.tolist()]
+            failures = _failing(pc.invert(pc.is_finite(array)), lambda i: _not_finite(path, array[i].as_py()))
     return _placed(array, path), failures
 
 
@@ -164,19 +163,22 @@ def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
 def _whole(array: Any, path: str) -> tuple[Any, Failures]:
     if not pa.types.is_uint64(array.type):
         return array.cast(pa.int64()), []
-    beyond = pc.fill_null(pc.greater(array, pa.scalar(INT64_MAX, pa.uint64())), False)
-    bad = np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist()
-    if not bad:
-        return array.cast(pa.int64()), []
-    return pa.nulls(len(array), pa.int64()), [(i, _beyond_64_bits(path, array[i].as_py())) for i in bad]
+    beyond = pc.greater(array, pa.scalar(INT64_MAX, pa.uint64()))
+    bad = _failing(beyond, lambda i: _beyond_64_bits(path, array[i].as_py()))
+    return (pa.nulls(len(array), pa.int64()), bad) if bad else (array.cast(pa.int64()), [])
 
 
 def _no_numbers(array: Any, path: str) -> Failures:
     kind = array.type
     if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return []
-    message = f"{path}: expected a number, found {kind}"
-    return [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
+    return _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a number, found {kind}"))
+
+
+def _failing(mask: Any, error: Callable[[int], Exception]) -> Failures:
+    """The rows at which `mask`, an Arrow array, is true, each with its error."""
+    bad = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+    return [(i, error(i)) for i in bad.tolist()]
 
 
 def _beyond_64_bits(path: str, value: int) -> Exception:
@@ -195,9 +197,8 @@ def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
     if pa.types.is_null(kind):
         return array.cast(pa.int64()), []
     if pa.types.is_nested(kind):
-        bad = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
-        error = TypeError(f"{path}: expected a scalar, found {kind}")
-        return pa.nulls(len(array), pa.int64()), [(i, error) for i in bad]
+        failures = _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a scalar, found {kind}"))
+        return pa.nulls(len(array), pa.int64()), failures
     if pa.types.is_decimal(kind):
         return array.cast(pa.float64()), []
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.model.windows import Windows
@@ -30,22 +31,20 @@ def copied(state: Any) -> Any:
     kind = type(state)
     if kind in _IMMUTABLE:
         return state
-    if kind is dict and _IMMUTABLE.issuperset(map(type, state.values())):
-        return state.copy()
-    if kind is list and _IMMUTABLE.issuperset(map(type, state)):
+    parts = state.values() if kind is dict else state if kind is list else None
+    if parts is not None and _IMMUTABLE.issuperset(map(type, parts)):
         return state.copy()
     return copy.deepcopy(state)
 
 
 # Of these forms a decoded value is the encoded one, and need not be tried.
 _UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def as_stored(serde: Serde, state: Any) -> Any:
     """The state as the next round would read it, so that results do not depend on where rounds are cut. A state that has no
     bytes is the error of the record that made it."""
-    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
+    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or INT64_MIN <= state <= INT64_MAX):
         return state
     return serde.decode(serde.encode(state))
 
@@ -70,15 +69,16 @@ def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any
     return ABSENT if after is None else as_stored(serde, after)
 
 
+@dataclass(slots=True, eq=False)
 class _Group:
-    """One (key, window) that this round has touched."""
+    """One (key, window) that this round has touched. `rows`: (batch, row) of the last record that changed it."""
 
-    __slots__ = ("fresh", "key", "layout", "rows", "start", "state")
-
-    def __init__(self, key: bytes, start: int | None, layout: bytes, state: Any) -> None:
-        self.key, self.start, self.layout, self.state = key, start, layout, state
-        self.fresh = state is ABSENT
-        self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
+    key: bytes
+    start: int | None
+    layout: bytes
+    state: Any
+    is_fresh: bool
+    rows: tuple[int, int] | None = None
 
     @property
     def value(self) -> Any:
@@ -149,7 +149,8 @@ class RecordAggregateOperator(Operator):
         serde = self._value_serde
         assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
-            self._groups[layout] = _Group(key, start, layout, ABSENT if data is None else serde.decode(data))
+            state = ABSENT if data is None else serde.decode(data)
+            self._groups[layout] = _Group(key, start, layout, state, state is ABSENT)
 
     def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
         """Put a record into all its windows; where the function raises at one of them, into none."""
@@ -179,7 +180,7 @@ class RecordAggregateOperator(Operator):
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in zip(groups, stored.to_pylist(), strict=True):
             database.put(group.layout, data)
-            if data is not None and group.fresh and self._windows is not None and group.start is not None:
+            if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
                 due_us = self._windows.expires_us(group.start + self._windows.size_us)
                 fresh.append((group.key, group.layout, due_us))
         Expiry(self.context).add(self.node.store.kept_in, fresh)

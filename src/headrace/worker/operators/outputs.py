@@ -79,9 +79,14 @@ class _WritingOperator(Operator):
         if isinstance(result, pa.Array) and pa.types.is_null(result.type):
             return pa.nulls(len(result), _CHOSEN)
         if isinstance(result, pa.Array) and pa.types.is_integer(result.type):
-            return _as_lists(result.is_valid(), result.drop_null().cast(pa.int64()))
+            there = result.is_valid()
+            return _lists(there.cast(pa.int64()).to_numpy(), result.drop_null().cast(pa.int64()), pc.invert(there))
         if isinstance(result, pa.Array) and _is_list(result.type) and _is_number(result.type.value_type):
-            return _as_plain_lists(result)
+            if pa.types.is_fixed_size_list(result.type):
+                lengths = result.is_valid().cast(pa.int64()).to_numpy() * result.type.list_size
+            else:
+                lengths = _lengths(result, of_null=0)
+            return _lists(lengths, result.flatten().cast(pa.int64()), result.is_null())
         raise TypeError(
             f"a partitioner gave {'a RecordBatch' if kind is None else f'an array of {kind}'}, expected one of integers, or of "
             "lists of integers"
@@ -118,23 +123,10 @@ def _refusal(numbers: list[int | None], count: int) -> Exception:
     raise AssertionError(f"{numbers} of {count} partitions are refused for nothing")
 
 
-def _as_lists(is_there: Any, numbers: Any) -> Any:
-    """A list of one of `numbers`, in their order, where something is there; else a null."""
-    bounds = np.zeros(len(is_there) + 1, np.int32)
-    np.cumsum(is_there.cast(pa.int32()).to_numpy(), out=bounds[1:])
-    return pa.ListArray.from_arrays(pa.array(bounds), numbers, mask=pc.invert(is_there))
-
-
-def _as_plain_lists(lists: Any) -> Any:
-    """Lists of any integers, of a fixed size too, as `_CHOSEN`; what a null hides is left out."""
-    lengths = lists.is_valid().cast(pa.int32()).to_numpy().astype(np.int64)
-    if pa.types.is_fixed_size_list(lists.type):
-        lengths *= lists.type.list_size
-    else:
-        lengths = _lengths(lists, of_null=0)
-    bounds = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum(lengths, out=bounds[1:])
-    return pa.ListArray.from_arrays(pa.array(bounds), lists.flatten().cast(pa.int64()), mask=lists.is_null())
+def _lists(lengths: npt.NDArray[np.int64], numbers: Any, mask: Any = None) -> Any:
+    """`numbers` as lists of these lengths, a null where `mask` is true; so what a null hides is left out."""
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(bounds), numbers, mask=mask)
 
 
 def _lengths(chosen: Any, of_null: int) -> npt.NDArray[np.int64]:
@@ -146,11 +138,9 @@ def _lengths(chosen: Any, of_null: int) -> npt.NDArray[np.int64]:
 def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
     """`chosen`, with the partition of its key for each record that has a null."""
     lengths, of_key = _lengths(chosen, of_null=1), chosen.is_null().to_numpy(zero_copy_only=False)
-    bounds = np.zeros(len(chosen) + 1, np.int32)
-    np.cumsum(lengths, out=bounds[1:])
-    numbers, places = np.empty(bounds[-1], np.int64), np.repeat(of_key, lengths)
+    numbers, places = np.empty(lengths.sum(), np.int64), np.repeat(of_key, lengths)
     numbers[places], numbers[~places] = by_key[of_key], chosen.flatten().to_numpy()
-    return pa.ListArray.from_arrays(pa.array(bounds), pa.array(numbers))
+    return _lists(lengths, pa.array(numbers))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -186,7 +176,9 @@ class SinkOperator(_WritingOperator):
         if not isinstance(node.stream, str):
             rows, named = self.called(node.stream, rows)
             bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
-            rows, names = self._known(rows, list(named), bad)
+            text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
+            rows = self.without(rows, [(i, LookupError(text.format(shown(named[i])))) for i in bad])
+            names = [name for name in named if isinstance(name, str) and self.context.may_choose(name)]
         if node.headers is not None:
             rows, names = self._with_headers(node.headers, rows, names)
         if names is None:
@@ -195,12 +187,6 @@ class SinkOperator(_WritingOperator):
             return
         for name in sorted(set(names)):
             self.written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
-
-    def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
-        text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
-        rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
-        refused = set(bad)
-        return rows, [name for i, name in enumerate(names) if i not in refused]
 
     def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
         """The rows with the headers that `function` gives, and the names of those that are left."""

@@ -162,8 +162,6 @@ class ProcessOperator(Operator):
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
 
-    # --- what the context gives -------------------------------------------------------------------------------------
-
     @property
     def event_time_us(self) -> int | None:
         """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
@@ -184,8 +182,6 @@ class ProcessOperator(Operator):
             return self.where[1]
         stream, partition = self.context.streams[self.where[0]]
         return stream if name == "stream" else partition
-
-    # --- running ----------------------------------------------------------------------------------------------------
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""

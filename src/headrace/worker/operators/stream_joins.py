@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -40,20 +40,21 @@ def waiting_value(serde: Any, data: bytes) -> Any:
     return None if data[0] & _NULL else serde.decode(data[1:])
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A record that waits for others, one of its key and side."""
 
-    __slots__ = ("is_changed", "is_matched", "sub", "time_us", "value")
-
-    def __init__(self, sub: bytes, time_us: int, value: bytes | None, *, is_matched: bool, is_changed: bool) -> None:
-        self.sub, self.time_us, self.value = sub, time_us, value
-        self.is_matched, self.is_changed = is_matched, is_changed
+    sub: bytes
+    time_us: int
+    value: bytes | None
+    is_matched: bool
+    is_changed: bool
 
     @classmethod
     def of(cls, layout: bytes, data: bytes) -> _Entry:
-        _, sub = split_state_key(layout)
+        sub = split_state_key(layout)[1]
         value = None if data[0] & _NULL else data[1:]
-        return cls(sub, time_from(sub[:TIME_BYTES]), value, is_matched=bool(data[0] & _MATCHED), is_changed=False)
+        return cls(sub, time_from(sub[:TIME_BYTES]), value, bool(data[0] & _MATCHED), False)
 
     def stored(self) -> bytes:
         flags = (_MATCHED if self.is_matched else 0) | (_NULL if self.value is None else 0)
@@ -133,12 +134,10 @@ class StreamStreamJoin(JoinOperator):
                 match.is_matched = True
             if len(self._pairs) >= _PAIRS_MAX:
                 self._join_pairs(every)
-            waiting[key, side].add(_Entry(subs[row], time_us, values[row], is_matched=bool(found), is_changed=True))
+            waiting[key, side].add(_Entry(subs[row], time_us, values[row], bool(found), True))
         self._join_pairs(every)
         self._store(waiting)
         self._wake(keys, sides, times)
-
-    # --- what is kept ------------------------------------------------------------------------------------------------
 
     def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
         """Time and origin of each record: the same wherever rounds are cut, and no two alike. What comes of a timer has no
@@ -176,13 +175,8 @@ class StreamStreamJoin(JoinOperator):
     def _store(self, waiting: dict[tuple[bytes, int], _Waiting]) -> None:
         emitting = _EMITTING[self.node.kind]
         for side in (_LEFT, _RIGHT):
-            changed = [
-                (key, entry)
-                for (key, own), found in waiting.items()
-                if own == side
-                for entry in found.entries
-                if entry.is_changed
-            ]
+            of_side = [(key, entry) for (key, own), found in waiting.items() if own == side for entry in found.entries]
+            changed = [(key, entry) for key, entry in of_side if entry.is_changed]
             layouts = state_keys([key for key, _ in changed], [entry.sub for _, entry in changed]) if changed else []
             if side in emitting:
                 written = list(zip(layouts, changed, strict=True))
@@ -196,8 +190,6 @@ class StreamStreamJoin(JoinOperator):
     def _database(self, side: int) -> Any:
         return self.context.database(self.node.stores[side].kept_in)
 
-    # --- results -----------------------------------------------------------------------------------------------------
-
     def _join_pairs(self, every: Rows) -> None:
         if not self._pairs:
             return
@@ -209,8 +201,6 @@ class StreamStreamJoin(JoinOperator):
     def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:
         of_left, of_right = self.node.stores
         self.forward(self.results(rows, binary_field(of_left.value, left), binary_field(of_right.value, right)))
-
-    # --- windows that close ------------------------------------------------------------------------------------------
 
     def _wake(self, keys: list[bytes], sides: list[int], times: list[int]) -> None:
         """Set the timer of each key that has new entries which give a result when their windows close."""
@@ -256,6 +246,5 @@ class StreamStreamJoin(JoinOperator):
         key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
         nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
         rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
-        left = [value if side == _LEFT else None for _, _, side, _, value in unmatched]
-        right = [value if side == _RIGHT else None for _, _, side, _, value in unmatched]
+        left, right = ([value if own == side else None for _, _, own, _, value in unmatched] for side in (_LEFT, _RIGHT))
         self._give(rows, left, right)

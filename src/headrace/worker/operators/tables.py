@@ -53,8 +53,6 @@ class TableOperator(GatheringOperator):
             database.put(layout, data)
         self.forward(every if self.gives_each else rows)
 
-    # --- what joins ask, once the round is finished ------------------------------------------------------------------
-
     def before(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys` as they were before this round."""
         layouts = state_keys(keys)
