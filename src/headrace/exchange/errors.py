@@ -54,7 +54,6 @@ def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -
 
 
 def engine_loss(round_id: RoundId, found: str) -> RoundFailedError:
-    """The end of a job whose engine has ended: another try cannot succeed."""
     return RoundFailedError(
         f"round {round_id} cannot end: {found}",
         "earlier commits are unaffected: restart the job, and it resumes from there; if it was killed for lack of "

@@ -19,7 +19,6 @@ VALUE_BYTES_MAX = 64 * 1024 * 1024
 
 
 def batch_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """One batch of `db`; `keys` are sorted, a None among `values` deletes."""
     columns = [pa.repeat(pa.scalar(db, pa.string()), len(keys)), pa.array(keys, pa.binary())]
     return pa.RecordBatch.from_arrays([*columns, pa.array(values, pa.binary())], schema=SCHEMA)
 
@@ -47,7 +46,6 @@ def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Itera
 
 
 def db_of(batch: pa.RecordBatch) -> str:
-    """The database that all rows of `batch` belong to."""
     return str(batch.column(0)[0].as_py())
 
 

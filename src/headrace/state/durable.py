@@ -7,12 +7,10 @@ from pathlib import Path
 
 
 def sync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
     _sync(path, os.O_RDONLY)
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Make the names in `folder` durable."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

@@ -224,7 +224,6 @@ class StateFiles:
             return
 
     def list(self, application: str) -> list[str]:
-        """The names of all files of an application, referenced or not, sorted."""
         selector = fs.FileSelector(self._path(application), recursive=True, allow_not_found=True)
         prefix = len(self._root.rstrip("/")) + 1
         infos = self._fs.get_file_info(selector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -44,7 +45,7 @@ class Outputs:
     def __init__(self, partition_counts: Mapping[str, int]) -> None:
         self._counts = partition_counts
         self._batches: dict[str, list[Batch]] = {}
-        self.records: dict[str, int] = {}
+        self.records = Counter[str]()
 
     def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any, partitions: Any = None) -> None:
         """Take `records` (of `output_table`). `routing`: the bytes that choose the partition of each, where it is not
@@ -64,7 +65,7 @@ class Outputs:
                     numbers = partitions[start:stop]
                 mine.append((piece, numbers))
                 start = stop
-        self.records[stream] = self.records.get(stream, 0) + records.num_rows
+        self.records[stream] += records.num_rows
 
     def batches(self) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray[Any, Any]]]:
         """(stream, records, the partition of each), in the order in which they were emitted."""
@@ -77,11 +78,7 @@ class Outputs:
         it takes for none to be larger than `PIECE_BYTES` (or one batch that was added)."""
         for stream in sorted(self._batches):
             mine = self._batches[stream]
-            if self._counts[stream] <= FEW_PARTITIONS:
-                groups: Iterator[list[Batch]] = ([one] for one in mine)
-            else:
-                groups = _groups(mine)
-            for group in groups:
+            for group in ([one] for one in mine) if self._counts[stream] <= FEW_PARTITIONS else _groups(mine):
                 batch = group[0][0] if len(group) == 1 else pa.concat_batches([batch for batch, _ in group])
                 for partition, part in split(batch, np.concatenate([numbers for _, numbers in group])):
                     yield stream, partition, part
@@ -155,7 +152,7 @@ class TaskRun:
         self.streams = [(stream, partition) for _, stream, partition in container.ssps]
         self.watermark_us = plan.watermark_us
         self.now_us = container.now_us
-        self.counters: dict[str, int] = {}
+        self.counters = Counter[str]()
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
@@ -169,7 +166,7 @@ class TaskRun:
         self._marked_endpoints = program.marked_endpoints
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
-        self._state: Any = None
+        self.state_if_open: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
@@ -180,7 +177,7 @@ class TaskRun:
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
     def count(self, metric: str, by: int = 1) -> None:
-        self.counters[metric] = self.counters.get(metric, 0) + by
+        self.counters[metric] += by
 
     def reject(self, reject: Reject) -> None:
         """Once per record and operator; of what has no record, a timer or what came of it, each counts."""
@@ -235,19 +232,15 @@ class TaskRun:
     @property
     def state(self) -> Any:
         """The task's state at its base, opened when first used."""
-        if self._state is None:
+        if self.state_if_open is None:
             self._entered = self._open_state()
-            self._state = self._entered.__enter__()
-        return self._state
-
-    @property
-    def state_if_open(self) -> Any:
-        return self._state
+            self.state_if_open = self._entered.__enter__()
+        return self.state_if_open
 
     def close(self, damage: Exception | None = None) -> None:
         """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is rebuilt."""
         if self._entered is not None:
-            entered, self._entered, self._state = self._entered, None, None
+            entered, self._entered, self.state_if_open = self._entered, None, None
             trace = None if damage is None else damage.__traceback__
             entered.__exit__(None if damage is None else type(damage), damage, trace)
 
@@ -301,7 +294,7 @@ class TaskRun:
 
     def finish(self) -> None:
         self.graph.finish()
-        if self._state is not None:
+        if self.state_if_open is not None:
             self.timers.settle()
 
 

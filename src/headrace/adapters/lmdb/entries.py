@@ -25,7 +25,6 @@ _digest = xxhash.xxh3_64_digest  # big-endian: the low 32 bits are its last 4 by
 
 
 def packed(db: str, keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
-    """What is stored under `keys` for `values`."""
     prefix = db.encode()
     return [_digest(prefix + key + value)[4:] + value for key, value in zip(keys, values, strict=True)]
 
@@ -66,7 +65,6 @@ class Meta(msgspec.Struct, frozen=True):
     KEY: ClassVar[bytes] = b"state"
 
     def changed_by(self, added: Sequence[bytes], removed: Sequence[bytes]) -> Meta:
-        """After the stored values `removed` gave way to `added`."""
         total = (self.checksums + checksum_sum(added) - checksum_sum(removed)) % _SUM_MODULUS
         return replace(self, entries=self.entries + len(added) - len(removed), checksums=total)
 
@@ -75,7 +73,6 @@ class Meta(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_stored(cls, stored: bytes) -> Meta:
-        """`StoreDamagedError` if it differs from its checksum."""
         return _DECODER.decode(unpacked(META_DB, cls.KEY, stored))
 
 

@@ -60,7 +60,6 @@ class Environment:
 
     @property
     def place(self) -> Path:
-        """The store folder that it is of."""
         return self.folder.parent
 
     def refresh(self) -> None:

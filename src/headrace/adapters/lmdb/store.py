@@ -36,7 +36,6 @@ class TaskStore:
             self._handles = dict(self._environment.handles)
 
     def end(self) -> None:
-        """End the read transaction; nothing can be read before the next `begin`."""
         if self._txn is not None:
             self._txn.abort()
             self._txn = None
@@ -50,7 +49,6 @@ class TaskStore:
         return self._meta.entries
 
     def databases(self) -> list[str]:
-        """The databases that have ever been written to, sorted."""
         return sorted(name for name in self._handles if name != META_DB)
 
     def get(self, db: str, key: bytes) -> bytes | None:

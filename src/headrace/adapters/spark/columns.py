@@ -47,7 +47,6 @@ _whole_of: dict[str, Callable[[Any], Any]] = {
 
 
 def reader_schema(source: Source) -> str:
-    """The schema of what the reader of a source yields, as DDL."""
     return f"{READER_COLUMNS}, key {spark_type(source.key)}, value {spark_type(source.value)}"
 
 
@@ -72,7 +71,6 @@ def opened(read: Any) -> Any:
 
 
 def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
-    """`rows` through the source's time expression and the operators of `chain`."""
     if source.timestamp is not None and source.timestamp.in_jvm:
         given, untimed = source.timestamp, rows
         text = f"timestamp of {source.stream!r}"
@@ -135,7 +133,6 @@ def _tried(rows: Any, operator: str, function: Function, source: Source, make: C
 
 
 def _untyped(source: Source) -> frozenset[str]:
-    """Which sides of a source are JSON without a schema."""
     sides = {"key": source.key, "value": source.value}
     return frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
 
@@ -160,7 +157,6 @@ def _transformed(rows: Any, node: Transform, source: Source) -> Any:
 
 
 def _data_frame(operator: str, node: Transform, rows: Any) -> Any:
-    """What the user's function makes of `rows`, if that is a DataFrame."""
     hint = "transform is given a DataFrame, and must return one; for a function of one record use map_values or map"
     try:
         made = node.function(rows)

@@ -46,7 +46,6 @@ def _end_of(code: int) -> str:
 
 
 def forget(session: Any) -> None:
-    """Forget a session whose JVM has ended: the next one is of a JVM of its own."""
     for _ in range(2):  # the first call ends at the JVM that is not there, the next continues behind that
         with suppress(Exception):
             session.sparkContext.stop()

@@ -188,7 +188,6 @@ class SparkEngine:
         return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
 
     def _numbers(self, count: int) -> Any:
-        """A DataFrame of so many Spark partitions, each with its number."""
         return self._session.range(0, count, 1, count)
 
     def _small(self, program: Any, pickled: bytes, payloads: list[bytes]) -> list[str]:

@@ -136,7 +136,6 @@ def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:
 
 
 def _address(file: Path) -> tuple[int, str]:
-    """The port at which the JVM listens, and the word that it wants."""
     data = file.read_bytes()
     length = int.from_bytes(data[4:8], "big")
     return int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
@@ -212,7 +211,6 @@ class JvmErrors:
         self._thread.start()
 
     def show(self) -> None:
-        """Show what was held back, and what comes."""
         with self._lock:
             held, self._held = self._held or [], None
             for line in held:

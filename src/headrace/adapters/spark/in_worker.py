@@ -76,11 +76,9 @@ class Containers(_Work):
             yield _text([self.run_container(payload, program) for payload in self.groups[number]])
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of rows whose readers, if any, are in this Spark task."""
         yield self._summaries(batches, taken)
 
     def routed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of rows from several Spark tasks."""
         reports: list[bytes] = []
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 

@@ -40,7 +40,6 @@ logger.kafkasource.level = error
 
 
 def slots_of(session: Any) -> int:
-    """How many Spark tasks run at the same time."""
     return max(1, int(session.sparkContext.defaultParallelism))
 
 
@@ -190,7 +189,6 @@ def taken(given: Any) -> Any:
 
 
 def settings_of(session: Any) -> dict[str, str]:
-    """What the session's Spark application was started with."""
     return dict(session.sparkContext.getConf().getAll())
 
 

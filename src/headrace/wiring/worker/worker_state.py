@@ -154,7 +154,6 @@ class WorkerCaches:
             return found
 
     def clear(self, application: str | None = None) -> None:
-        """Drop everything, or what belongs to one application."""
         with self._lock:
             for plan, task in list(self._tasks):
                 if application is None or plan.startswith(f"{application}/"):

@@ -49,8 +49,6 @@ class _Groups:
 
 
 class VectorAggregateOperator(Operator):
-    """`count()` and named aggregates, with or without windows."""
-
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
@@ -190,7 +188,6 @@ class VectorAggregateOperator(Operator):
         return pc.index_in(self._result_keys(table), value_set=self._result_keys(groups.table)).to_numpy().astype(np.int64)
 
     def _result_keys(self, table: Any) -> Any:
-        """The keys of results, as bytes, of rows or groups."""
         keys = flat(table["group"])
         windows = self._windows
         if windows is None:
@@ -257,7 +254,6 @@ def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[A
 
 
 def fields_of(named: Mapping[str, t.NamedAggregate]) -> dict[str, set[str]]:
-    """The fields that named aggregates work on, and the kinds of aggregates of each."""
     fields: dict[str, set[str]] = {}
     for aggregate in named.values():
         if aggregate.field is not None:

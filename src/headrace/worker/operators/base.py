@@ -51,8 +51,6 @@ class Reject:
 
 
 class Operator:
-    """One node at work in one task."""
-
     gives_each = False  # of a table: every update, not the last of each key in a round (`core.topology.emission`)
     passing: Collection[bytes] = ()  # of a table that gives each: the keys that came and went within the round
 
@@ -82,7 +80,6 @@ class Operator:
 
     @property
     def database(self) -> Any:
-        """Where the operator's store is kept in the task's state."""
         return self.context.database(self.node.store.kept_in)  # type: ignore[attr-defined]
 
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
@@ -230,7 +227,6 @@ def record_batch(rows: Rows, key: Any, value: Any, streams: Sequence[tuple[str, 
 
 
 def _plain(result: Any) -> Any:
-    """A batch function's result as a RecordBatch or one array."""
     if isinstance(result, pa.Table):
         result = result.combine_chunks().to_batches()[0] if result.num_rows else result
     if isinstance(result, (pa.RecordBatch, pa.Array)):
@@ -268,7 +264,6 @@ def _one_table(tables: list[pa.Table]) -> pa.Table:
 
 
 def _user_frames(error: BaseException) -> Any:
-    """The traceback from the user's first own frame on, None without one: our own frames are no help to them."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         trace = trace.tb_next
@@ -286,7 +281,6 @@ class GatheringOperator(Operator):
         self.held.append(rows)
 
     def release(self) -> list[Rows]:
-        """What was kept, and is from here on not."""
         held, self.held = self.held, []
         return held
 
@@ -299,7 +293,6 @@ def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
 
 
 def binary_field(serde: Any, values: Sequence[bytes | None]) -> Field:
-    """A field of encoded values."""
     return Field(serde, raw=pa.array(values, pa.binary()))
 
 

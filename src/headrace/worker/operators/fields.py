@@ -146,7 +146,6 @@ def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
 
 
 def _placed(array: Any, path: str) -> dict[str, Any]:
-    """An array of values that can be compared under the name of its column."""
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return {path: array}
@@ -154,7 +153,6 @@ def _placed(array: Any, path: str) -> dict[str, Any]:
 
 
 def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
-    """What is wrong with a number, None if nothing is."""
     if isinstance(value, int):
         return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
     return None if isfinite(value) or kinds <= COUNTS else _not_finite(path, value)

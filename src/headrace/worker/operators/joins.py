@@ -47,7 +47,6 @@ class JoinOperator(Operator):
         return replace(rows, value=values_field(self.node.value, values))
 
     def _readable(self, rows: Rows, parts: list[Field], batch: bool) -> tuple[Rows, list[Field]]:
-        """The rows of which all parts can be read, and these parts."""
         for number in range(len(parts)):
             failures = (parts[number].arrow() if batch else parts[number].objects())[1]
             if failures:
@@ -55,7 +54,6 @@ class JoinOperator(Operator):
         return rows, parts
 
     def _taken(self, rows: Rows, failures: Failures, *fields: Field) -> list[Any]:
-        """The rows without the failing ones, and the same of fields that go with them."""
         good = np.setdiff1d(np.arange(len(rows)), [index for index, _ in failures])
         return [self.without(rows, failures), *(field.take(good) for field in fields)]
 

@@ -50,7 +50,6 @@ def as_stored(serde: Serde, state: Any) -> Any:
 
 
 def rows_at(batches: Sequence[Rows], places: Sequence[tuple[int, int]]) -> Rows:
-    """The rows at places (batch, row)."""
     bases = np.cumsum([0] + [len(rows) for rows in batches])
     return Rows.concat(batches).take(np.array([bases[batch] + row for batch, row in places]))
 
@@ -82,7 +81,6 @@ class _Group:
 
     @property
     def value(self) -> Any:
-        """The state, None where there is none."""
         return None if self.state is ABSENT else self.state
 
 

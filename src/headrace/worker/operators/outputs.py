@@ -28,8 +28,6 @@ _CHOSEN = pa.list_(pa.int64())  # the partitions of each record
 
 
 class _WritingOperator(Operator):
-    """What is common to operators that write."""
-
     node: t.Sink | t.Repartition
 
     def written(self, rows: Rows, stream: str) -> None:
@@ -55,7 +53,6 @@ class _WritingOperator(Operator):
             self.context.emit(stream, rows.take(copies), partitions=partitions[start : start + len(copies)])
 
     def _partitioned(self, partitioner: t.Function, rows: Rows, stream: str) -> tuple[Rows, Any]:
-        """The rows that are to be written to `stream`, and the partitions of each."""
         function, count = called_for(partitioner.body, stream), self.context.partition_count(stream)
         if partitioner.kind is t.FunctionKind.BATCH:
             rows, chosen = self._called_batch(lambda batch: function(batch, count), rows)
@@ -198,8 +195,6 @@ class SinkOperator(_WritingOperator):
 
 
 class RepartitionOperator(_WritingOperator):
-    """Writes the internal stream that the next sub-topology reads."""
-
     node: t.Repartition
 
     def push(self, rows: Rows) -> None:

@@ -77,9 +77,8 @@ class ProcessorContext:
         name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
-            raise TopologyError(
-                f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}", "add it to `stores`"
-            )
+            text = f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}"
+            raise TopologyError(text, "add it to `stores`")
         return self._stores[name]
 
     def forward(
@@ -104,14 +103,11 @@ class ProcessorContext:
         if (at is None) == (after is None):
             raise TopologyError(f"timer {name!r}: give either `at` or `after`")
         if isinstance(after, (int, float)):
-            raise TopologyError(
-                f"timer {name!r}: after={after!r} is a bare number", 'write a duration such as "10 seconds", or a timedelta'
-            )
+            hint = 'write a duration such as "10 seconds", or a timedelta'
+            raise TopologyError(f"timer {name!r}: after={after!r} is a bare number", hint)
         if not _overrides(work.node.processor, "on_timer"):
-            raise TopologyError(
-                f"timer {name!r}: {work.node.processor.__name__} defines no on_timer, nothing would happen",
-                "define on_timer(self, timer)",
-            )
+            text = f"timer {name!r}: {work.node.processor.__name__} defines no on_timer, nothing would happen"
+            raise TopologyError(text, "define on_timer(self, timer)")
         if work.key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         if at is not None:
@@ -219,9 +215,7 @@ class ProcessOperator(Operator):
     def _push_records(self, rows: Rows) -> None:
         processor = self._ready()
         self._is_event_time = True
-        keys = rows.key.bytes()[0].to_pylist()
-        ranks = rows.rank.tolist()
-        position = iter(zip(keys, rows.ssp.tolist(), ranks, strict=True))
+        position = iter(zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True))
 
         def process(record: Any) -> None:
             self.key_bytes, ssp, rank = next(position)
@@ -300,23 +294,15 @@ class ProcessOperator(Operator):
 
     def _rows(self, entries: list[Any]) -> Rows:
         where = np.array([entry[5] for entry in entries], np.int64)
-        headers = None
-        if any(entry[4] for entry in entries):
-            headers = pa.array([entry[4] for entry in entries], HEADERS_TYPE)
-        return Rows(
-            where[:, 0].astype(np.int32),
-            where[:, 1],
-            np.array([entry[3] for entry in entries], np.int64),
-            Field(self._key_serde, objects=[entry[1] for entry in entries]),
-            Field(self.node.value, objects=[entry[2] for entry in entries]),
-            headers,
-            where[:, 2],
-        )
+        times_us = np.array([entry[3] for entry in entries], np.int64)
+        key = Field(self._key_serde, objects=[entry[1] for entry in entries])
+        value = Field(self.node.value, objects=[entry[2] for entry in entries])
+        headers = [entry[4] for entry in entries]
+        all_headers = pa.array(headers, HEADERS_TYPE) if any(headers) else None
+        return Rows(where[:, 0].astype(np.int32), where[:, 1], times_us, key, value, all_headers, where[:, 2])
 
 
 def _overrides(processor: Any, name: str) -> bool:
     """Whether the user's class, and not the base class, defines the method."""
-    for kind in processor.__mro__:
-        if name in vars(kind):
-            return not kind.__module__.startswith("headrace.dsl")
-    return False
+    kind = next((kind for kind in processor.__mro__ if name in vars(kind)), None)
+    return kind is not None and not kind.__module__.startswith("headrace.dsl")

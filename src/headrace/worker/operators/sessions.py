@@ -63,8 +63,6 @@ class _Key:
 
 
 class SessionOperator(Operator):
-    """All aggregates of sessions."""
-
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
@@ -168,7 +166,6 @@ class SessionOperator(Operator):
         ]
 
     def _raw(self, windows: Sequence[tuple[bytes, int, int]]) -> Any:
-        """The bytes of windowed keys."""
         serde: Any = self.node.key
         keys = pa.array([key for key, *_ in windows], pa.binary())
         starts, ends = (np.array([window[at] for window in windows], np.int64) for at in (1, 2))
