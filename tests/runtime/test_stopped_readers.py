@@ -13,11 +13,10 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.exchange.messages import decoded_summary
+from headrace.exchange.messages import Reject, decoded_summary
 from headrace.ports import ContainerWork
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import ReaderReport
 
 

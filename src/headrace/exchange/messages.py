@@ -5,11 +5,13 @@ What stays the same for a whole plan is a `core.topology.program.Program`; `Cont
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import msgspec
 
 from headrace.core.rounds.event_times import FarTime
+from headrace.exchange.texts import cut, message_of
 
 RAW = -1  # the endpoint of rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
@@ -42,13 +44,27 @@ class TaskPlan(msgspec.Struct, frozen=True):
     replay: int | None = None
 
 
-class KnownFailure(msgspec.Struct, frozen=True):
-    """A record that is known to fail inside Spark's engine: it never enters the Columns, and is rejected instead."""
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that an operator, or an expression in Spark's engine, could not process. Its texts can be written as UTF-8, and
+    are a few KB at most. `replay`: the number of the replay in which it was read, where it was in one."""
 
     ssp: int
     offset: int
+    operator: str
     error_class: str
     message: str
+    traceback: str = ""
+    replay: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("operator", "error_class", "message"):
+            object.__setattr__(self, name, cut(getattr(self, name)))
+
+    @classmethod
+    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
+        """The reject of a record on which `error` was raised."""
+        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
@@ -57,7 +73,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
     how the container gets the signals of its round (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
-    the driver's."""
+    the driver's. `known_failures`: records that never enter the expressions, and are rejected instead."""
 
     round_id: str
     epoch: int
@@ -75,7 +91,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     terms: Any = None
     control: Any = None
     has_other_machines: bool = False
-    known_failures: list[KnownFailure] = []
+    known_failures: list[Reject] = []
     upstream: dict[int, tuple[int, int]] = {}
 
 

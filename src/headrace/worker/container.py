@@ -23,13 +23,12 @@ from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import RAW, ContainerPlan, Failure, Summary
+from headrace.exchange.messages import RAW, ContainerPlan, Failure, Reject, Summary
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
 from headrace.worker.task import FarTimes, Outputs, TaskRun

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADERS
 from headrace.core.rounds.stream_limits import StreamLimits
-from headrace.worker.operators.base import Reject
+from headrace.exchange.messages import Reject
 from headrace.worker.replay_header import mark_of
 
 PREFIX = "headrace."

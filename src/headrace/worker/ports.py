@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from headrace.exchange.messages import TaskPlan
+from headrace.exchange.messages import Reject, TaskPlan
 from headrace.model.checkpoint import Checkpoint
-from headrace.worker.operators.base import Reject
 from headrace.worker.task import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.

@@ -18,12 +18,11 @@ from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import ContainerPlan, TaskPlan
+from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
 from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
-from headrace.worker.operators.base import Reject
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import delete_expired
 from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
@@ -162,7 +161,7 @@ class TaskRun:
         self.resources: dict[object, Any] = cache.setdefault("resources", {})
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
-        self._program = program
+        self.program = program
         self._marked_endpoints = program.marked_endpoints
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
@@ -188,20 +187,17 @@ class TaskRun:
 
     def late(self, ssp: int, offset: int, operator: str) -> None:
         self.count("late_records")
-        if self._program.dead_letter is not None:
+        if self.program.dead_letter is not None:
             self.reject(Reject(ssp, offset, operator, "LateRecord", "the record came after its window had closed"))
 
     def may_choose(self, name: str) -> bool:
-        return name in self._program.partition_counts and name not in self._program.read_by_the_job
+        return name in self.program.partition_counts and name not in self.program.read_by_the_job
 
     def database(self, name: str) -> Any:
         return self.state.database(name)
 
-    def partition_count(self, stream: str) -> int:
-        return self._program.partition_counts[stream]
-
     def limits_of(self, stream: str) -> StreamLimits:
-        limits = self._program.limits.get(stream, ANY)
+        limits = self.program.limits.get(stream, ANY)
         return limits if self.replay is None else limits.with_room_for(len(REPLAY_HEADER) + len(str(self.replay)))
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
@@ -212,22 +208,14 @@ class TaskRun:
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state and timers."""
-        if self._program.stateful:
+        if self.program.stateful:
             self.state.savepoint()
         return dict(self.timers.earliest)
 
     def roll_back(self, mark: dict[str, int | None]) -> None:
-        if self._program.stateful:
+        if self.program.stateful:
             self.state.roll_back()
         self.timers.earliest.update(mark)
-
-    def timer_owner_of(self, operator: str) -> str:
-        """The name that the timers of an operator are kept under: its own, or the one it had before it was renamed."""
-        return self._program.timer_owners.get(operator, operator)
-
-    def key_serde_of(self, operator: str) -> Any:
-        """The serde of the keys that reach an operator with state."""
-        return self._program.key_serdes[operator]
 
     @property
     def state(self) -> Any:
@@ -255,7 +243,7 @@ class TaskRun:
         if self._suppressing and (closed_us := closed_until(self)) is not None:
             self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
         if self._expires:
-            expired = Expiry(self).run(self.watermark_us, self._windows)
+            expired = delete_expired(self, self.watermark_us, self._windows)
             if expired:
                 self.count("entries_expired", expired)
         due_us = {} if self.watermark_us is None else {"event": self.watermark_us}

@@ -30,7 +30,7 @@ from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
-from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
+from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
@@ -154,9 +154,9 @@ class RoundPlanner:
         ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
         return handed_works(plan, pieces, ranges, self._slots)
 
-    def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[KnownFailure]:
+    def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[Reject]:
         return [
-            KnownFailure(self._numbers[ssp], offset, kind, message)
+            Reject(self._numbers[ssp], offset, "a Spark expression", kind, message)
             for ssp, offset, kind, message in known_failures
             if ssp in ssps
         ]

@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.topology.program import Program
-from headrace.exchange.messages import RAW, ContainerPlan, decoded_plan
+from headrace.exchange.messages import RAW, ContainerPlan, Reject, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.merging import merging_tasks
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import ReaderReport, RoundSignals
 from headrace.worker.rows import Field, Rows
 

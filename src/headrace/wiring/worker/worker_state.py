@@ -26,7 +26,6 @@ from headrace.model.checkpoint import Head
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.worker.host import this_host
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
@@ -47,7 +46,7 @@ class WorkerState:
 
     def engine_report(self) -> ReaderReport:
         known = [
-            Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
+            known
             for known in self._plan.known_failures
             if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]

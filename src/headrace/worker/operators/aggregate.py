@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
+from headrace.exchange.messages import Reject
 from headrace.model import topology as t
 from headrace.model.windows import Windows
 from headrace.worker.batch_keys import state_keys
-from headrace.worker.operators.base import Context, Operator, Reject
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat
@@ -211,7 +212,7 @@ class VectorAggregateOperator(Operator):
             after = self._windows.size_us + self._windows.kept_us
             every = zip(groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True)
             fresh = [(key, layout, start + after) for key, layout, start, state in every if state is None]
-            Expiry(self.context).add(self.node.store.kept_in, fresh)
+            expire(self.context, self.node.store.kept_in, fresh)
         key = Field(self._key_serde if self._windows is None else self.node.key, raw=self._result_keys(of))
         at = of[ordinal].to_numpy()
         ssp, offset, timestamp_us, rank = (array[at] for array in origins)

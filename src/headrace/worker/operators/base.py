@@ -5,8 +5,8 @@ parents before children."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ import pyarrow as pa
 from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError
-from headrace.exchange.texts import cut, message_of, traceback_of
+from headrace.exchange.messages import Reject
+from headrace.exchange.texts import traceback_of
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.worker.operators.faults import checked_fault
@@ -25,29 +26,6 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = "TaskRun"  # what operators use of the task that they run in
 FAILED = object()  # what stands in for the result of a function that raised
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most. `replay`:
-    the number of the replay in which it was read, where it was in one."""
-
-    ssp: int
-    offset: int
-    operator: str
-    error_class: str
-    message: str
-    traceback: str = ""
-    replay: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("operator", "error_class", "message"):
-            object.__setattr__(self, name, cut(getattr(self, name)))
-
-    @classmethod
-    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
-        """The reject of a record on which `error` was raised."""
-        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
 
 
 class Operator:

@@ -18,7 +18,7 @@ from headrace.model.windows import Windows
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.aggregate import start_bytes
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import expire
 from headrace.worker.rows import Field, Rows
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
@@ -181,7 +181,7 @@ class RecordAggregateOperator(Operator):
             if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
                 due_us = self._windows.expires_us(group.start + self._windows.size_us)
                 fresh.append((group.key, group.layout, due_us))
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
+        expire(self.context, self.node.store.kept_in, fresh)
         self._emit(self._updates if self.gives_each else _last_updates(groups))
         self._reset()
 

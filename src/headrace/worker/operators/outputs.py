@@ -46,14 +46,15 @@ class _WritingOperator(Operator):
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         if chosen.null_count:
-            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
+            count = self.context.program.partition_counts[stream]
+            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, count)
             chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
             self.context.emit(stream, rows.take(copies), partitions=partitions[start : start + len(copies)])
 
     def _partitioned(self, partitioner: t.Function, rows: Rows, stream: str) -> tuple[Rows, Any]:
-        function, count = called_for(partitioner.body, stream), self.context.partition_count(stream)
+        function, count = called_for(partitioner.body, stream), self.context.program.partition_counts[stream]
         if partitioner.kind is t.FunctionKind.BATCH:
             rows, chosen = self._called_batch(lambda batch: function(batch, count), rows)
             rows, chosen = self._in_range(rows, chosen, count)

@@ -13,10 +13,11 @@ import pyarrow as pa
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
+from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
 from headrace.model.durations import duration_us
-from headrace.worker.operators.base import Context, Operator, Reject, record_batch
+from headrace.worker.operators.base import Context, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
@@ -145,7 +146,7 @@ class ProcessOperator(Operator):
 
     def __init__(self, node: t.Process, context: Context) -> None:
         super().__init__(node, context)
-        self.timer_owner = context.timer_owner_of(node.name)
+        self.timer_owner = context.program.timer_owner_of(node.name)
         self.key_bytes: bytes | None = None
         self.key: Any = None
         self.time_us = 0
@@ -254,7 +255,7 @@ class ProcessOperator(Operator):
     def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
         """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;
         how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.rounds.timer_chains`)."""
-        serde = self.context.key_serde_of(self.node.name)
+        serde: Any = self.context.program.key_serdes[self.node.name]
         self._key_serde = self.node.key or serde
         processor = self._ready()
         self.due = DueTimers(self.node.name, self.context, due, until_us)

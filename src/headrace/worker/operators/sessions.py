@@ -24,7 +24,7 @@ from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.keyed import rows_at
 from headrace.worker.operators.session_folds import fold_of
 from headrace.worker.rows import Field, Rows
@@ -154,7 +154,7 @@ class SessionOperator(Operator):
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
                     fresh.append((key, layout, self._windows.expires_us(session.end)))
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
+        expire(self.context, self.node.store.kept_in, fresh)
 
     def _last_updates(self) -> list[Update]:
         """What has become of each session that changed; none of those that came and went within the round."""

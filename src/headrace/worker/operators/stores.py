@@ -11,7 +11,7 @@ from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
 from headrace.worker.batch_keys import state_keys
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import expire, forget_expiry
 
 if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext
@@ -77,7 +77,7 @@ class _Store:
         data = self._encoded(value, at_us + ttl)
         self._forget_expiry(layout)
         self._database().put(layout, data)
-        Expiry(self._context.operator.context).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
+        expire(self._context.operator.context, self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
         if self._spec.ttl_us is not None:
@@ -88,7 +88,8 @@ class _Store:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
         stored = self._database().get(layout)
         if stored is not None:
-            Expiry(self._context.operator.context).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
+            context, at_us = self._context.operator.context, time_from(stored[:TIME_BYTES])
+            forget_expiry(context, self._kept_in, self._key(), layout, at_us)
 
 
 _EXPIRED = object()

@@ -24,7 +24,7 @@ from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state
 from headrace.model import topology as t
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
 
@@ -92,7 +92,7 @@ class _Inlet(Operator):
 class StreamStreamJoin(JoinOperator):
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._owner = context.timer_owner_of(node.name)
+        self._owner = context.program.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us
         self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
@@ -184,7 +184,7 @@ class StreamStreamJoin(JoinOperator):
                 stored = self._database(side).get_many(layouts)
                 written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
                 expiring = [(key, layout, entry.time_us + self._open_us) for layout, (key, entry) in written]
-                Expiry(self.context).add(self.node.stores[side].kept_in, expiring)
+                expire(self.context, self.node.stores[side].kept_in, expiring)
             self._database(side).put_many([each for each, _ in written], [entry.stored() for _, (_, entry) in written])
 
     def _database(self, side: int) -> Any:
@@ -243,7 +243,7 @@ class StreamStreamJoin(JoinOperator):
         return next((_Entry.of(layout, data).time_us for layout, data in found), None)
 
     def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
-        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
+        key = binary_field(self.context.program.key_serdes[self.node.name], [key for _, key, *_ in unmatched])
         nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
         rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
         left, right = ([value if own == side else None for _, _, own, _, value in unmatched] for side in (_LEFT, _RIGHT))

@@ -36,7 +36,7 @@ class DueTimers:
 
     def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: dict[str, int]) -> None:
         self._operator, self._task_run, self._timers = operator, task_run, task_run.timers
-        self._owner = task_run.timer_owner_of(operator)  # under which name the operator's timers are kept
+        self._owner = task_run.program.timer_owner_of(operator)  # under which name the operator's timers are kept
         self._due, self._next, self._until_us = due, 0, until_us
         self._set: list[tuple[int, Due]] = []  # a heap of those that were set while timers fired, after the clock's place
         # What has become of timers that `on_timer` has changed: the time that they are followed for, None where they are not.
@@ -118,7 +118,7 @@ class DueTimers:
         moved = "at no later time" if moved_us <= 0 else f"over {duration_text(moved_us)}"
         until = "the watermark" if clock == "event" else "the present"
         left = f", with {duration_text(left_us)} left to {until}" if left_us > 0 else ""
-        key_text = shown(self._task_run.key_serde_of(self._operator).decode(key))
+        key_text = shown(self._task_run.program.key_serdes[self._operator].decode(key))
         return EndlessTimersError(
             f"operator {self._operator!r} has not caught up after {FIRINGS_MAX:,} timers of key {key_text} in one round: its "
             f"on_timer sets timers that are due at once, the last one {shown(name)} ({clock} clock), {moved}{left}\n"
