@@ -56,7 +56,8 @@ NEEDED: tuple[Needed, ...] = (
     ),
     Needed(
         "spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text", "avro,csv,json,kafka,orc,parquet,text",
-        "each record of Kafka becomes a row of Java objects and then once more one of Spark's: a third more to read it", at_start=False,
+        "each record of Kafka becomes a row of Java objects and then once more one of Spark's: a third more to read it",
+        at_start=False,
     ),
     Needed("spark.sql.session.timeZone", "UTC", "the machine's", "times depend on the machine", at_start=False),
     Needed(

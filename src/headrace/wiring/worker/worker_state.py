@@ -70,9 +70,7 @@ class WorkerState:
         head = None if task.head is None else msgspec.convert(task.head, Head)
         folder = self._host.local_store_dir / task_folder_of(self._program.application, task.name)
         run_id, boot_id = self._plan.run_id, self._host.boot_id
-        with open_task_store(
-            folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying
-        ) as store:
+        with open_task_store(folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, head)
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
