@@ -153,13 +153,12 @@ class StateFiles:
         pending.append(pool.submit(_sync, os.dup(descriptor), folder))
 
     def _create(self, name: str) -> IO[bytes]:
-        if not self._local:
-            return cast(IO[bytes], self._fs.open_output_stream(self._path(name)))
         path = self._path(name)
-        try:
+        if not self._local:
+            return cast(IO[bytes], self._fs.open_output_stream(path))
+        with suppress(FileNotFoundError):
             return open(path, "xb")
-        except FileNotFoundError:
-            make_durable_folder(Path(path).parent)
+        make_durable_folder(Path(path).parent)
         return open(path, "xb")
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
@@ -218,10 +217,8 @@ class StateFiles:
         with self._lock:
             _, size = self._remembered.pop(name, (None, 0))
             self._remembered_bytes -= size
-        try:
+        with suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
-        except FileNotFoundError:
-            return
 
     def list(self, application: str) -> list[str]:
         selector = fs.FileSelector(self._path(application), recursive=True, allow_not_found=True)

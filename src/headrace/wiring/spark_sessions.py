@@ -40,16 +40,15 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
     from headrace.adapters.artifacts.connector import connector_jars, with_connector
     from headrace.adapters.spark import session
 
-    slot = app.session
+    slot, jars = app.session, tuple[Path, ...]()
     if slot.running is not None:
         return slot.running, False
     if slot.given is not None:
-        made, ours = session.taken(slot.given), False
+        made = session.taken(slot.given)
         if is_kafka(config.system):
-            session.add_jars(made, connector_jars(session.settings_of(made), config.artifact_dir, LOG.info))
+            jars = connector_jars(session.settings_of(made), config.artifact_dir, LOG.info)
     else:
         settings = {f"spark.{name}": value for name, value in config.spark.items()}
-        jars: tuple[Path, ...] = ()
         if is_kafka(config.system):
             jars = connector_jars(settings, config.artifact_dir, LOG.info)
             settings = with_connector(settings, config.artifact_dir, LOG.info)
@@ -60,11 +59,11 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
             [str(app.folder)] if app.folder else [],
             secret_values(config.kafka),
         )
-        ours = True
-        if jars:  # a JVM that has run another Spark takes no more on its class path
-            session.add_jars(made, jars)
+    if jars or (slot.given is not None and is_kafka(config.system)):
+        # Where it was started too: a JVM that has run another Spark takes no more on its class path.
+        session.add_jars(made, jars)
     slot.running = made
-    return made, ours
+    return made, slot.given is None
 
 
 def spark_engine(app: Application, config: Config) -> Any:

@@ -275,10 +275,7 @@ class TaskRun:
         self.count("records", len(rows))
         if endpoint in self._marked_endpoints and (number := found_in(rows.headers)) is not None:
             self.replay = max(number, self.replay or 0)
-        if prepared:
-            self.graph.push_prepared(endpoint, rows)
-        else:
-            self.graph.push(endpoint, rows)
+        self.graph.push(endpoint, rows, is_prepared=prepared)
 
     def finish(self) -> None:
         self.graph.finish()

@@ -230,10 +230,13 @@ def _close(folder: Path) -> None:
 
 def _opened(folder: Path) -> Environment:
     folder.mkdir(parents=True, exist_ok=True)
+    map_bytes = MAP_BYTES
+    with suppress(OSError):
+        map_bytes = max(map_bytes, 2 * (folder / DATA_FILE).stat().st_size)
     with damage_named(folder):
         opened = lmdb.open(
             str(folder),
-            map_size=max(MAP_BYTES, _map_bytes_of(folder)),
+            map_size=map_bytes,
             max_dbs=_DATABASES_MAX,
             max_readers=_READERS_MAX,
             sync=False,  # the boot id shows what a power cut left, and it is rebuilt
@@ -241,13 +244,6 @@ def _opened(folder: Path) -> Environment:
             writemap=False,  # a stray write of the process must not reach the file
         )
     return Environment(folder, opened, os.getpid())
-
-
-def _map_bytes_of(folder: Path) -> int:
-    try:
-        return 2 * (folder / DATA_FILE).stat().st_size
-    except OSError:
-        return 0
 
 
 def _forget_those_of_the_parent() -> None:

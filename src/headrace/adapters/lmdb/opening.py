@@ -13,13 +13,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from operator import lt
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from lmdb import verify as structure
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.store_status import StoreStatus, check_seal, read_status, write_status
 from headrace.errors import StateError, StoreDamagedError
-from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
+from headrace.model.checkpoint import EMPTY, Head, StateFileKind, identity_of
 from headrace.state.files import StateFiles
 
 _log = logging.getLogger("headrace.state")
@@ -185,9 +184,7 @@ class _Opening:
             if file.kind is StateFileKind.SNAPSHOT:
                 return False  # it holds no deletions, so it needs an empty store, and is best loaded piece by piece
 
-            def changes(file: StateFile = file) -> Iterator[pa.RecordBatch]:
-                return self.files.batches(file)
-
+            changes = partial(self.files.batches, file)
             if not environment.apply(states[index], states[index + 1], changes, self.applying):
                 return False
         return True

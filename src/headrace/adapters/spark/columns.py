@@ -25,15 +25,11 @@ READER_COLUMNS = (
 _REFUSED = {
     "Aggregate": "an aggregation",
     "Sort": "a sort",
-    "GlobalLimit": "a limit",
-    "LocalLimit": "a limit",
-    "Repartition": "an exchange",
-    "RepartitionByExpression": "an exchange",
-    "RebalancePartitions": "an exchange",
     "Window": "a window",
-    "Deduplicate": "a deduplication",
-    "Distinct": "a deduplication",
     "Union": "a union",
+    **dict.fromkeys(("GlobalLimit", "LocalLimit"), "a limit"),
+    **dict.fromkeys(("Repartition", "RepartitionByExpression", "RebalancePartitions"), "an exchange"),
+    **dict.fromkeys(("Deduplicate", "Distinct"), "a deduplication"),
 }
 
 
@@ -90,11 +86,10 @@ def _timed(rows: Any, time: Any, source: Source) -> Any:
         return timed.withColumn("timestamp", F.timestamp_micros(F.round(column * (UNIT_NS[unit] / 1_000)).cast("bigint")))
     if unit != "us" or not isinstance(given, _TIMES):
         expected = "a number" if unit != "us" else "a timestamp or a number"
+        hint = "give a Spark timestamp, such as timestamp_millis(value.ts), or a number and timestamp_unit="
         raise TopologyError(
             f"timestamp of {source.stream!r}: the expression gives {given.simpleString()}, expected {expected}",
-            f"timestamp_unit={unit!r} is for numbers: leave it out"
-            if isinstance(given, _TIMES)
-            else "give a Spark timestamp, such as timestamp_millis(value.ts), or a number and timestamp_unit=",
+            f"timestamp_unit={unit!r} is for numbers: leave it out" if isinstance(given, _TIMES) else hint,
         )
     return timed.withColumn("timestamp", column.cast("timestamp"))
 

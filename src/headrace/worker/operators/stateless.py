@@ -190,12 +190,12 @@ def _is_pair(result: Any) -> bool:
 class _FlatOperator(Operator):
     """What is common to operators whose function gives lists."""
 
-    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, Any, list[Any]]:
-        """The rows that `function` took, and of every item that it gave for them the number of its row, and the item."""
+    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, list[Any]]:
+        """Every item that `function` gave, and the row that it is of."""
         rows = self.decoded(rows)
         rows, lists = self.mapped(function, rows.records(self.context.streams), rows)
         lengths = np.fromiter((len(result) for result in lists), np.int64, len(lists))
-        return rows, np.repeat(np.arange(len(lists)), lengths), [item for result in lists for item in result]
+        return rows.take(np.repeat(np.arange(len(lists)), lengths)), [item for result in lists for item in result]
 
 
 class FlatMapOperator(_FlatOperator):
@@ -213,10 +213,10 @@ class FlatMapOperator(_FlatOperator):
                     raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
             return pairs
 
-        rows, indices, pairs = self.flattened(pairs_of, rows)
+        rows, pairs = self.flattened(pairs_of, rows)
         keys = Field(self.node.key, objects=[pair[0] for pair in pairs])
         values = Field(self.node.value, objects=[pair[1] for pair in pairs])
-        self.forward(replace(rows.take(indices), key=keys, value=values))
+        self.forward(replace(rows, key=keys, value=values))
 
 
 class FlatMapValuesOperator(_FlatOperator):
@@ -224,8 +224,8 @@ class FlatMapValuesOperator(_FlatOperator):
 
     def push(self, rows: Rows) -> None:
         function = self.node.function.body
-        rows, indices, values = self.flattened(lambda record: list(function(record)), rows)
-        self.forward(replace(rows.take(indices), value=Field(self.node.value, objects=values)))
+        rows, values = self.flattened(lambda record: list(function(record)), rows)
+        self.forward(replace(rows, value=Field(self.node.value, objects=values)))
 
 
 class PeekOperator(Operator):

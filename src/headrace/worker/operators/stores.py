@@ -71,22 +71,19 @@ class _Store:
             self._delete(layout)
             return
         ttl = self._spec.ttl_us
-        if ttl is None:
-            self._database().put(layout, self._encoded(value, None))
-            return
-        data = self._encoded(value, at_us + ttl)
-        self._forget_expiry(layout)
+        data = self._encoded(value, None if ttl is None else at_us + ttl)
+        if ttl is not None:
+            self._forget_expiry(layout)
+            expire(self._context.operator.context, self._kept_in, [(self._key(), layout, at_us + ttl)])
         self._database().put(layout, data)
-        expire(self._context.operator.context, self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
-        if self._spec.ttl_us is not None:
-            self._forget_expiry(layout)
+        self._forget_expiry(layout)
         self._database().delete(layout)
 
     def _forget_expiry(self, layout: bytes) -> None:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
-        stored = self._database().get(layout)
+        stored = None if self._spec.ttl_us is None else self._database().get(layout)
         if stored is not None:
             context, at_us = self._context.operator.context, time_from(stored[:TIME_BYTES])
             forget_expiry(context, self._kept_in, self._key(), layout, at_us)

@@ -9,6 +9,7 @@ same: the highest watermark at which anything did is kept, and judges for the wh
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from headrace.worker.rows import Field, Rows
 
 _HEAD_BYTES = 2 * TIME_BYTES
 _CLOSED = b"closed"  # in `~hints`
-_RAW_TIMES = 16  # of a windowed key: start and end
+_TIMES = Struct(">qq")  # of a windowed key: start and end
 Due = tuple[int, bytes, str, str]  # time, key, name, clock of a timer
 
 
@@ -116,5 +117,5 @@ class SuppressOperator(GatheringOperator):
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:
     """Key, start and end of the bytes of a windowed key (`serdes.windowed`)."""
-    times = raw[-_RAW_TIMES:]
-    return raw[:-_RAW_TIMES], int.from_bytes(times[:8], "big", signed=True), int.from_bytes(times[8:], "big", signed=True)
+    start, end = _TIMES.unpack(raw[-_TIMES.size :])
+    return raw[: -_TIMES.size], start, end
