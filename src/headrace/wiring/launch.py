@@ -34,7 +34,6 @@ from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import sign, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import spark_engine
-from headrace.worker.host import this_host
 
 LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0
@@ -152,9 +151,8 @@ def _sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], 
 
 def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
     """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
-    started, host = time.monotonic(), this_host(local_store_dir)
-    stores = [host.local_store_dir / folder for folder in folders]
-    sealed = [seal(store, run_id, host.boot_id, started + SEAL_S_MAX) for store in stores]
+    started, boot_id = time.monotonic(), holders.boot_id()
+    sealed = [seal(Path(local_store_dir) / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
     STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 

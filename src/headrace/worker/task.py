@@ -22,10 +22,9 @@ from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
 from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
+from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired
-from headrace.worker.operators.process import ProcessOperator
-from headrace.worker.operators.stream_joins import StreamStreamJoin
-from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
+from headrace.worker.operators.suppress import closed_until, timer_owner
 from headrace.worker.operators.timers import Timers
 from headrace.worker.replay_header import found_in, marked
 from headrace.worker.rows import Rows, flat
@@ -251,19 +250,13 @@ class TaskRun:
         self._fire("wall", due_us | {"wall": self.now_us})
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
-        by_operator: dict[str, list[tuple[int, bytes, str, str]]] = {}
+        by_operator: dict[str, list[Due]] = {}
         for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
             running = self.graph.operators.get(self._timers_of.get(name, name))
-            if isinstance(running, SuppressOperator):
-                self.count("windows_closed", running.close(due))
-            elif isinstance(running, StreamStreamJoin):
-                self.count("join_windows_closed", running.close(due))
-            elif isinstance(running, ProcessOperator):
-                self.count("timers_fired", running.fire(due, until_us))
-            else:  # the operator was edited away while a timer was pending
-                self.count("timers_orphaned", len(due))
+            # None: the operator was edited away while a timer was pending.
+            self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
 
     def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
         rows.rank = np.arange(self._rank, self._rank + len(rows))

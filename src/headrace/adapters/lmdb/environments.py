@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Meta, packed
 from headrace.errors import StateError, StoreDamagedError
+from headrace.state.batches import db_of
 
 DATA_FILE = "data.mdb"
 MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full
@@ -141,7 +142,7 @@ class Environment:
         raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
 
     def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False) -> Meta:
-        db = str(batch.column(0)[0].as_py())
+        db = db_of(batch)
         keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
         handle = self._handle(txn, opened, db)
         with txn.cursor(db=handle) as cursor:

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import atexit
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
@@ -25,7 +28,6 @@ from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
-from headrace.worker.host import this_host
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
@@ -40,7 +42,7 @@ class WorkerState:
 
     def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
         self._plan, self._program, self._report = plan, program, report
-        self._host = this_host(plan.local_store_dir)
+        self._boot_id = holders.boot_id()  # of this machine: the driver may be on another one
         self.signals = signals_of(plan)
         self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
@@ -68,8 +70,8 @@ class WorkerState:
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
         head = None if task.head is None else msgspec.convert(task.head, Head)
-        folder = self._host.local_store_dir / task_folder_of(self._program.application, task.name)
-        run_id, boot_id = self._plan.run_id, self._host.boot_id
+        folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
+        run_id, boot_id = self._plan.run_id, self._boot_id
         with open_task_store(folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, head)
             state.notes, state.is_restored = store.troubles, store.is_restored
@@ -104,7 +106,7 @@ class WorkerState:
             _state_files[uri] = StateFiles(uri)
         run_id, files = self._plan.run_id, _state_files[uri]
         if self._plan.has_other_machines and _checked.get(uri) != run_id:
-            check_sign(files, self._program.application, run_id, self._host.host)
+            check_sign(files, self._program.application, run_id, socket.gethostname())
             _checked[uri] = run_id
         return files
 

@@ -4,7 +4,7 @@ parents before children."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.worker.task import TaskRun
 
 Context: TypeAlias = "TaskRun"  # what operators use of the task that they run in
+Due = tuple[int, bytes, str, str]  # of a timer: time, key, name, clock
 FAILED = object()  # what stands in for the result of a function that raised
 
 
@@ -46,6 +47,11 @@ class Operator:
 
     def finish(self) -> None:
         """All rows of the round have been pushed."""
+
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
+        """Take timers of this operator that are due, all of one clock; `until_us`: up to which times timers are due, by clock.
+        Gives a metric, and how much to count under it. That of an operator that sets none: an edit has changed which it is."""
+        return "timers_orphaned", len(due)
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         """What takes the rows of `operator`, which processes (the end of) `parent`; None where they are not pushed."""
@@ -272,6 +278,13 @@ def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
 
 def binary_field(serde: Any, values: Sequence[bytes | None]) -> Field:
     return Field(serde, raw=pa.array(values, pa.binary()))
+
+
+def windowed_field(serde: Any, windows: Sequence[tuple[bytes, int, int]]) -> Field:
+    """A field of windowed keys: of key, start and end."""
+    keys = pa.array([key for key, *_ in windows], pa.binary())
+    starts, ends = (np.array([window[at] for window in windows], np.int64) for at in (1, 2))
+    return Field(serde, raw=serde.encode_parts(keys, starts, ends))
 
 
 def rows_of_timers(times_us: Any, key: Field, value: Field) -> Rows:

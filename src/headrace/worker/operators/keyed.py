@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.model import topology as t
@@ -17,7 +16,7 @@ from headrace.model.serde import Serde
 from headrace.model.windows import Windows
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.aggregate import start_bytes
-from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.base import Context, Operator, binary_field
 from headrace.worker.operators.expiry import expire
 from headrace.worker.rows import Field, Rows
 
@@ -189,13 +188,11 @@ class RecordAggregateOperator(Operator):
         if not updates:
             return
         origins = rows_at(self._batches, [row for *_, row in updates])
-        keys = pa.array([key for key, *_ in updates], pa.binary())
-        if self._windows is None:
-            key = Field(self._key_serde, raw=keys)
-        else:
+        key = binary_field(self._key_serde, [key for key, *_ in updates])
+        if self._windows is not None:
             serde: Any = self.node.key
             starts = np.array([start for _, start, *_ in updates], np.int64)
-            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self._windows.size_us))
+            key = Field(serde, raw=serde.encode_parts(key.raw, starts, starts + self._windows.size_us))
         value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
         self.forward(replace(origins, key=key, value=value, headers=None))
 

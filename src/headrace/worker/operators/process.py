@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
 from headrace.model.durations import duration_us
-from headrace.worker.operators.base import Context, Operator, record_batch
+from headrace.worker.operators.base import Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
@@ -252,7 +252,7 @@ class ProcessOperator(Operator):
             for part in np.split(np.arange(len(rows)), [half]):
                 self._push_batch(rows.take(part))
 
-    def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;
         how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.rounds.timer_chains`)."""
         serde: Any = self.context.program.key_serdes[self.node.name]
@@ -280,7 +280,7 @@ class ProcessOperator(Operator):
                 self._release()
         self.due = None
         self._release()
-        return count
+        return "timers_fired", count
 
     def _release(self) -> None:
         counts, self.held_counts = self.held_counts, []

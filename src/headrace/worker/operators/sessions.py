@@ -12,22 +12,20 @@ joins an open session may take its beginning back to that of a closed one: the c
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
-from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.base import Context, Operator, windowed_field
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.keyed import rows_at
 from headrace.worker.operators.session_folds import fold_of
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Rows
 
 _FIRST, _LAST = bytes(TIME_BYTES), b"\xff" * TIME_BYTES  # no time of a record is as late as the last one
 Row = tuple[int, int]  # (batch, row) of the record that did it
@@ -131,7 +129,8 @@ class SessionOperator(Operator):
         last = self._last_updates()
         if self.gives_each:
             reported = {update[:3] for update in last}
-            self.passing = frozenset(self._raw([each for each in self._last if each not in reported]).to_pylist())
+            passing = windowed_field(self.node.key, [each for each in self._last if each not in reported])
+            self.passing = frozenset(passing.raw.to_pylist())
         self._emit(self._updates if self.gives_each else last)
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
@@ -165,16 +164,10 @@ class SessionOperator(Operator):
             if (key, start, end) in now or self._keys[key].existed(start, end)
         ]
 
-    def _raw(self, windows: Sequence[tuple[bytes, int, int]]) -> Any:
-        serde: Any = self.node.key
-        keys = pa.array([key for key, *_ in windows], pa.binary())
-        starts, ends = (np.array([window[at] for window in windows], np.int64) for at in (1, 2))
-        return serde.encode_parts(keys, starts, ends)
-
     def _emit(self, updates: list[Update]) -> None:
         if not updates:
             return
         origins = rows_at(self._batches, [row for *_, row in updates])
-        key = Field(self.node.key, raw=self._raw([update[:3] for update in updates]))
+        key = windowed_field(self.node.key, [update[:3] for update in updates])
         value = self._fold.results([update[3] for update in updates])
         self.forward(replace(origins, key=key, value=value, headers=None))

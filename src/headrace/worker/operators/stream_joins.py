@@ -11,7 +11,7 @@ An entry lies under its key, time and origin; its value has one byte before it: 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ import xxhash
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.worker.batch_keys import state_keys
-from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
@@ -214,7 +214,7 @@ class StreamStreamJoin(JoinOperator):
             if known is None or known > time_us + self._open_us:
                 timers.set(self._owner, key, _TIMER, "event", time_us + self._open_us)
 
-    def close(self, due: list[tuple[int, bytes, str, str]]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Of each key that is due take out what has closed, and give what has no match; how many entries had closed."""
         closed = 0
         watermark = self.context.watermark_us
@@ -235,7 +235,7 @@ class StreamStreamJoin(JoinOperator):
                 self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
         if unmatched:
             self._give_unmatched(sorted(unmatched, key=lambda entry: entry[:4]))
-        return closed
+        return "join_windows_closed", closed
 
     def _first(self, side: int, low: bytes, key: bytes) -> int | None:
         """The time of the first entry of a key from `low` on."""

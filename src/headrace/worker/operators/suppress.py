@@ -9,22 +9,21 @@ same: the highest watermark at which anything did is kept, and judges for the wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Context, GatheringOperator, binary_field, rows_of_timers
+from headrace.worker.operators.base import Context, Due, GatheringOperator, binary_field, rows_of_timers, windowed_field
 from headrace.worker.operators.tables import last_per_key
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Rows
 
 _HEAD_BYTES = 2 * TIME_BYTES
 _CLOSED = b"closed"  # in `~hints`
 _TIMES = Struct(">qq")  # of a windowed key: start and end
-Due = tuple[int, bytes, str, str]  # time, key, name, clock of a timer
 
 
 def closed_until(context: Any) -> int | None:
@@ -84,7 +83,7 @@ class SuppressOperator(GatheringOperator):
     def _close_later(self, key: bytes, start: int, end: int) -> None:
         self.context.timers.set(self._owner, key, str(start), "event", self.node.windows.closes_us(end))
 
-    def close(self, due: list[Due]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Give the results of the windows that have closed, by their ends and keys; the number of these."""
         watermark_us = self.context.watermark_us
         assert watermark_us is not None, "an event timer is due by the watermark"
@@ -103,16 +102,13 @@ class SuppressOperator(GatheringOperator):
         if closed:
             self.context.database("~hints").put(_CLOSED, time_bytes(watermark_us))
             self.forward(self._results(sorted(closed)))
-        return len(closed)
+        return "windows_closed", len(closed)
 
     def _results(self, closed: list[tuple[int, bytes, int, bytes]]) -> Rows:
-        serde: Any = self.node.key
-        starts = np.array([start for _, _, start, _ in closed], np.int64)
-        ends = np.array([end for end, *_ in closed], np.int64)
-        keys = serde.encode_parts(pa.array([key for _, key, *_ in closed], pa.binary()), starts, ends)
+        keys = windowed_field(self.node.key, [(key, start, end) for end, key, start, _ in closed])
         values = binary_field(self.node.value, [stored[_HEAD_BYTES:] for *_, stored in closed])
         times = np.array([time_from(stored[TIME_BYTES:_HEAD_BYTES]) for *_, stored in closed], np.int64)
-        return rows_of_timers(times, Field(serde, raw=keys), values)
+        return rows_of_timers(times, keys, values)
 
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:

@@ -6,6 +6,7 @@ those that are left are set again, and fire in the next round."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -14,11 +15,10 @@ from headrace.core.rounds.timer_chains import FIRINGS_MAX, Next, next_of
 from headrace.errors import EndlessTimersError
 from headrace.exchange.texts import shown
 from headrace.model.durations import duration_text
+from headrace.worker.operators.base import Due
 from headrace.worker.operators.timers import CLOCKS
 
 _LOOK_EACH = 256  # timers from one look at the round's time to the next
-
-Due = tuple[int, bytes, str, str]  # time, key, name, clock
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class DueTimers:
     out of the task's timers; they are of one clock, and in the order of their times. Timers that are set meanwhile are followed
     by the clocks in `until_us`, the times up to which timers are due."""
 
-    def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: dict[str, int]) -> None:
+    def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: Mapping[str, int]) -> None:
         self._operator, self._task_run, self._timers = operator, task_run, task_run.timers
         self._owner = task_run.program.timer_owner_of(operator)  # under which name the operator's timers are kept
         self._due, self._next, self._until_us = due, 0, until_us
