@@ -20,7 +20,6 @@ FUNCTION_LINES_MAX, PARAMETERS_MAX, MODULE_LINES_MAX, SIBLINGS_MAX, CRUMB_LINES 
 # Functions with more parameters. Commands are exempt: Typer reads their options from the parameters.
 PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,  # what users write, by name
-    "adapters.spark.engine.SparkEngine._endpoint": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
     "core.topology.partition_counts.partition_counts_of": 10,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,

@@ -61,7 +61,9 @@ class SparkEngine:
         try:
             self._begin(sub_topology, round_id, program)
             if self._is_small(works, program):
-                rows = self._small(program, pickled, _payloads(works)[0])
+                # Without a DataFrame there is no query to plan, which halves the time of a near-empty round.
+                worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
+                rows = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
             else:
                 rows = collected(self._context, self._made(program, pickled, works), locations)
         except Exception as error:
@@ -95,22 +97,21 @@ class SparkEngine:
 
     def _evaluate(self, program: Any, works: Sequence[Sequence[ContainerWork]]) -> None:
         """Run nothing but the Column prefixes, over what `works` read."""
-        pickled = self._pickled_program(program)
         streams = {piece.stream for group in works for work in group for piece in work.inputs}
         for number, endpoint in enumerate(program.endpoints):
             if endpoint.chain and program.node(endpoint.source).stream in streams:
-                rows = self._endpoint(program, pickled, works, number, 1, [], False, reports=False)
+                rows = self._endpoint(program, works, number, 1, [], False, reports=False)
                 rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any, endpoints: Sequence[int]
     ) -> Sequence[Any]:
-        pickled = self._pickled_program(program)
+        self._pickled_program(program)  # here: what cannot be pickled is no failure of Spark's
         try:
             self._begin(sub_topology, round_id, program)
             if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
                 self._evaluate(program, works)
-            behind = [self._behind_chain(program, pickled, works, number, reports=False) for number in endpoints]
+            behind = [self._behind_chain(program, works, number, reports=False) for number in endpoints]
             return [columns.handed_rows(rows) for rows in behind]
         except Exception as error:
             raise self._failure_of(error) from None
@@ -173,7 +174,7 @@ class SparkEngine:
         types = self._types(program)
         of = 1 if len(chained) == 1 and (not self.reads or not plain) else len(program.endpoints)
         is_timed = any(_is_timed(program, number) for number in chained)
-        parts = [self._endpoint(program, pickled, works, i, of, types, is_timed) for i in chained]
+        parts = [self._endpoint(program, works, i, of, types, is_timed) for i in chained]
         if not self.reads or not plain:
             if len(parts) == 1:
                 return parts[0].mapInArrow(worker.prepared, _SUMMARY)
@@ -190,13 +191,6 @@ class SparkEngine:
     def _numbers(self, count: int) -> Any:
         return self._session.range(0, count, 1, count)
 
-    def _small(self, program: Any, pickled: bytes, payloads: list[bytes]) -> list[str]:
-        """A round of one Spark task that reads by itself: without a DataFrame there is no query to plan, which halves
-        the time of a near-empty round."""
-        worker = Containers(pickled, program.id, [payloads], self._run_container, self._run_prepared)
-        made: list[str] = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
-        return made
-
     def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
         assert self._kafka_options is not None
@@ -211,7 +205,6 @@ class SparkEngine:
     def _endpoint(
         self,
         program: Any,
-        pickled: bytes,
         works: Sequence[Sequence[ContainerWork]],
         number: int,
         of: int,
@@ -220,20 +213,19 @@ class SparkEngine:
         reports: bool = True,
     ) -> Any:
         """The rows of one endpoint behind its chain, as a container takes them."""
-        rows = self._behind_chain(program, pickled, works, number, reports)
+        rows = self._behind_chain(program, works, number, reports)
         side = program.endpoint_sides[number]
         own_times = _is_timed(program, number) if is_any_timed else None
         return columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
 
-    def _behind_chain(
-        self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool
-    ) -> Any:
+    def _behind_chain(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
         """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads. `reports`: a
         container takes the rows, and what their reader reports."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
         given = self._kafka_rows(program, works, [number]) if self.reads else self._numbers(len(works))
-        reader = Reader(pickled, program.id, _payloads(works), number, self._read_prefix, reports)
+        pickled, payloads = self._pickled_program(program), _payloads(works)
+        reader = Reader(pickled, program.id, payloads, number, self._read_prefix, reports)
         read = given.mapInArrow(reader, columns.reader_schema(source))
         return columns.chained(columns.opened(read), source, endpoint.chain)
 
