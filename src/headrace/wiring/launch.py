@@ -59,7 +59,9 @@ def launched(
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
     times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
     topology: Topology = app.topology()
-    _refuse_what_is_not_there_yet(config)
+    refuse_reserved(config, is_whole=True)
+    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
+        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
@@ -154,12 +156,6 @@ def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
     started, boot_id = time.monotonic(), holders.boot_id()
     sealed = [seal(Path(local_store_dir) / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
     STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
-
-
-def _refuse_what_is_not_there_yet(config: Config) -> None:
-    refuse_reserved(config, is_whole=True)
-    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
-        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:

@@ -171,7 +171,10 @@ class _Opening:
         """Apply the files of the head that the store lacks; False if its state is none that the head goes through."""
         with environment.lmdb.begin() as txn:
             held = environment.meta(txn).identity
-        states = _states_of(self.head)
+        # The identities that a store on its way to the head goes through: empty, then after each file.
+        states = [EMPTY]
+        if self.head is not None:
+            states += [*(file.identity for file in self.head.files[:-1]), self.head.identity]
         if held not in states:
             self.notes.append(
                 "rebuilt from its state files, as after a rewind; nothing is damaged: "
@@ -217,13 +220,6 @@ class _Opening:
             self.is_restored = True
         environments.give_back(environment)
         return self._take(folder, StoreStatus(generation, self.boot_id, self.run_id))
-
-
-def _states_of(head: Head | None) -> list[str]:
-    """The identities that a store on its way to `head` goes through: empty, then after each file."""
-    if head is None:
-        return [EMPTY]
-    return [EMPTY, *(file.identity for file in head.files[:-1]), head.identity]
 
 
 # The scan: the proof that a store which another process left without a seal is whole: structure first, then every entry.

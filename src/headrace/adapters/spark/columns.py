@@ -124,12 +124,9 @@ def _tried(rows: Any, operator: str, function: Function, source: Source, make: C
         made.schema  # noqa: B018  (asks Spark to analyse the plan)
         return made
     except PySparkException as error:
-        raise refused(operator, function.label, function.given_at, error, rows, _untyped(source)) from None
-
-
-def _untyped(source: Source) -> frozenset[str]:
-    sides = {"key": source.key, "value": source.value}
-    return frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
+        sides = {"key": source.key, "value": source.value}
+        untyped = frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
+        raise refused(operator, function.label, function.given_at, error, rows, untyped) from None
 
 
 def _transformed(rows: Any, node: Transform, source: Source) -> Any:

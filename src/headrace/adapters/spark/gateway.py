@@ -72,7 +72,7 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
                 "a wrong `spark.*` setting is the usual reason",
             )
         errors.show()
-        gateway = _connected(*_address(folder / "address"))
+        gateway = _connected((folder / "address").read_bytes())
         gateway.proc = process
         SparkContext._ensure_initialized(gateway=gateway)
     finally:
@@ -135,17 +135,13 @@ def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:
     return True
 
 
-def _address(file: Path) -> tuple[int, str]:
-    data = file.read_bytes()
-    length = int.from_bytes(data[4:8], "big")
-    return int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
-
-
-def _connected(port: int, word: str) -> Any:
-    """PySpark connects with a running JVM where these variables are set."""
+def _connected(address: bytes) -> Any:
+    """Connect with a running JVM, as PySpark does where these variables are set. `address`: its port and the length of the word
+    that it wants, 4 bytes each, and the word."""
     from pyspark.java_gateway import launch_gateway
 
-    os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: word}
+    port, length = struct.unpack(">II", address[:8])
+    os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: address[8 : 8 + length].decode()}
     try:
         return launch_gateway()
     finally:
@@ -248,15 +244,11 @@ def filtered(lines: Iterable[str]) -> Iterator[str]:
         elif trace:
             trace.append(line)
             if not line.startswith((" ", "\t")):  # the exception: the traceback ends
-                if not _is_daemon_noise(trace):
+                frames = [line for line in trace if line.lstrip().startswith("File ")]
+                is_daemons = all("pyspark/daemon.py" in frame or "pyspark/worker" in frame for frame in frames)
+                if not is_daemons or not trace[-1].startswith(_AT_THE_END):
                     yield from trace
                 trace = []
         elif not line.startswith(_NOISE):
             yield line
     yield from trace
-
-
-def _is_daemon_noise(trace: list[str]) -> bool:
-    frames = [line for line in trace if line.lstrip().startswith("File ")]
-    ours = all("pyspark/daemon.py" in frame or "pyspark/worker" in frame for frame in frames)
-    return ours and trace[-1].startswith(_AT_THE_END)

@@ -83,10 +83,11 @@ def started(
     try:
         made = _configured(interruptible(start))
     except Exception as error:
-        refused = _refused_start(error, Secrets(values), log_dir)
-        if refused is None:
+        if not is_of_spark(error):
             raise
-        raise refused from None
+        said = Secrets(values).cleaned(failure_of(error).message)  # without Java's stack
+        hint = f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
+        raise SetupError(f"Spark cannot be started: {said}", hint) from None
     _users[made.sparkContext.applicationId] = 0
     return _used(made)
 
@@ -138,14 +139,6 @@ def _set_environment(python_path: list[str], master: str) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
-
-
-def _refused_start(error: Exception, secrets: Secrets, log_dir: Path) -> SetupError | None:
-    """What Spark says of a setting that it does not take, without Java's stack; None if it is not Spark that raised."""
-    if not is_of_spark(error):
-        return None
-    said = secrets.cleaned(failure_of(error).message)
-    return SetupError(f"Spark cannot be started: {said}", f"check the `spark.*` settings; {log_dir / 'spark.log'} says more")
 
 
 _users: dict[str, int] = {}  # Spark applications that were started here: how many sessions of ours are in use

@@ -80,13 +80,14 @@ def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Fai
     if isinstance(array, list):
         return _of_objects(array, path, kinds)
     array, failures = _comparable(array, path)
-    if kinds & TOTALS:
-        failures = failures or _no_numbers(array, path)
+    kind = array.type
+    if kinds & TOTALS and not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        failures = failures or _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a number, found {kind}"))
     if failures:
         return {path: pa.nulls(len(array), pa.int64())}, failures
-    if pa.types.is_integer(array.type):
+    if pa.types.is_integer(kind):
         array, failures = _whole(array, path)
-    elif pa.types.is_floating(array.type):
+    elif pa.types.is_floating(kind):
         array = array.cast(pa.float64())
         if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
             failures = _failing(pc.invert(pc.is_finite(array)), lambda i: _not_finite(path, array[i].as_py()))
@@ -111,7 +112,10 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         error: Exception | None = None
         if is_number:
-            error = _unusable(value, path, kinds)
+            if isinstance(value, int):
+                error = None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
+            elif not isfinite(value) and kinds - COUNTS:
+                error = _not_finite(path, value)
         elif kinds & TOTALS or isinstance(value, (dict, list, tuple)):
             error = TypeError(f"{path}: expected {expected}, found {value!r:.60}")
         if error is not None:
@@ -152,25 +156,12 @@ def _placed(array: Any, path: str) -> dict[str, Any]:
     return {path + (REAL if pa.types.is_floating(kind) else f"{OF_TYPE}{kind}"): array}
 
 
-def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
-    if isinstance(value, int):
-        return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
-    return None if isfinite(value) or kinds <= COUNTS else _not_finite(path, value)
-
-
 def _whole(array: Any, path: str) -> tuple[Any, Failures]:
     if not pa.types.is_uint64(array.type):
         return array.cast(pa.int64()), []
     beyond = pc.greater(array, pa.scalar(INT64_MAX, pa.uint64()))
     bad = _failing(beyond, lambda i: _beyond_64_bits(path, array[i].as_py()))
     return (pa.nulls(len(array), pa.int64()), bad) if bad else (array.cast(pa.int64()), [])
-
-
-def _no_numbers(array: Any, path: str) -> Failures:
-    kind = array.type
-    if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return []
-    return _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a number, found {kind}"))
 
 
 def _failing(mask: Any, error: Callable[[int], Exception]) -> Failures:

@@ -79,7 +79,7 @@ class _WritingOperator(Operator):
         if isinstance(result, pa.Array) and pa.types.is_integer(result.type):
             there = result.is_valid()
             return _lists(there.cast(pa.int64()).to_numpy(), result.drop_null().cast(pa.int64()), pc.invert(there))
-        if isinstance(result, pa.Array) and _is_list(result.type) and _is_number(result.type.value_type):
+        if isinstance(result, pa.Array) and _is_lists(result.type):
             if pa.types.is_fixed_size_list(result.type):
                 lengths = result.is_valid().cast(pa.int64()).to_numpy() * result.type.list_size
             else:
@@ -141,12 +141,10 @@ def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
     return _lists(lengths, pa.array(numbers))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))  # null: of lists that are all empty
+def _is_lists(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))  # null: lists that are all empty
 
 
 def _copies(rows: Rows, chosen: Any, key: Any, value: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

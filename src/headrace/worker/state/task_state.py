@@ -283,14 +283,11 @@ class TaskState:
         if start is None:
             return base.files
         kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
-        batches = merged([files.batches(file) for file in base.files[start:]]) if start else self._snapshot()
+        # A snapshot has all entries of the base, from the store: without its deletions, unlike a fold of deltas.
+        entries = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
+        batches = merged([files.batches(file) for file in base.files[start:]]) if start else entries
         fold = files.write_batches(task_folder, kind, base.version, batches, reaches=base.identity)
         return (*base.files[:start], fold)
-
-    def _snapshot(self) -> Iterator[pa.RecordBatch]:
-        """All entries of the base, from the store: without its deletions, unlike in a fold of deltas."""
-        for name in self._store.databases():
-            yield from batches_of_entries(name, self._store.scan(name))
 
 
 def _check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
