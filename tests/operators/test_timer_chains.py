@@ -14,7 +14,7 @@ from headrace.errors import EndlessTimersError
 from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
-from headrace.worker.operators import timer_firing as firing
+from headrace.worker.operators import timers as firing
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
