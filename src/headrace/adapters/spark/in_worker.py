@@ -21,7 +21,7 @@ _PROGRAMS_MAX = 32
 RunContainer = Callable[[bytes, Any], bytes]
 RunPrepared = Callable[[Sequence[bytes], Any, Iterable[pa.RecordBatch], Callable[[], list[bytes]]], list[bytes]]
 Read = Generator[pa.RecordBatch, None, list[bytes]]  # rows, and at their end reports to the container that takes them
-ReadPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Read]
+ReadPrefix = Callable[[Sequence[Sequence[bytes]], int, Any, int, Iterable[pa.RecordBatch]], Read]
 
 
 def _program(pickled: bytes, program_id: str) -> Any:
@@ -51,11 +51,11 @@ class _Work:
     def program(self) -> Any:
         return _program(self.pickled, self.program_id)
 
-    def mine(self) -> list[bytes]:
-        """The payloads of this Spark task; the partitions of several endpoints are counted on in one Spark stage."""
+    def group(self) -> int:
+        """The number of this Spark task's group; the partitions of several endpoints are counted on in one Spark stage."""
         context = TaskContext.get()
         assert context is not None
-        return self.groups[context.partitionId() % len(self.groups)]
+        return context.partitionId() % len(self.groups)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Containers(_Work):
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 
     def _summaries(self, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]) -> pa.RecordBatch:
-        summaries = self.run_prepared(self.mine(), self.program(), batches, reports)
+        summaries = self.run_prepared(self.groups[self.group()], self.program(), batches, reports)
         return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
 
 
@@ -96,7 +96,7 @@ class Reader(_Work):
     reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reports = yield from self.read_prefix(self.mine(), self.program(), self.endpoint, batches)
+        reports = yield from self.read_prefix(self.groups, self.group(), self.program(), self.endpoint, batches)
         for report in reports if self.reports else ():
             leave(report)
 

@@ -33,15 +33,17 @@ Reads = Generator[pa.RecordBatch, None, list[bytes]]
 Pieces = Iterable[tuple[int, Any, pa.RecordBatch]]  # SSP number, offsets, rows
 
 
-def read_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Reads:
+def read_prefix(
+    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Reads:
     """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`), and a report for each
-    container of the Spark task. What Spark gives, the number of the task, is not needed."""
-    for _ in batches:
-        pass
+    container. Whose rows are read say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's function
+    may have put several of them into one."""
     reports = []
-    for payload in payloads:
-        plan, cuts = decoded_plan(payload), dict[int, int]()
-        reports.append((yield from _read([plan], program, endpoint, partial(_pieces_of_log, plan, cuts), cuts)))
+    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        for payload in groups[number]:
+            plan, cuts = decoded_plan(payload), dict[int, int]()
+            reports.append((yield from _read([plan], program, endpoint, partial(_pieces_of_log, plan, cuts), cuts)))
     return reports
 
 
@@ -59,7 +61,9 @@ def _pieces_of_log(plan: ContainerPlan, cuts: Container[int], stream: str) -> Pi
                     break
 
 
-def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Reads:
+def decoded_prefix(
+    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Reads:
     """Like `read_prefix`, of rows that Spark read: one report for all containers of the Spark task. Past the time limit the
     rest of the rows goes by: the first that did is where the next round begins."""
 
@@ -70,7 +74,7 @@ def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, b
                 piece = batch.slice(start, stop - start)
                 yield int(ssps[start]), piece.column("offset").to_numpy(), piece
 
-    return [(yield from _read([decoded_plan(payload) for payload in payloads], program, endpoint, pieces, {}))]
+    return [(yield from _read([decoded_plan(payload) for payload in groups[group]], program, endpoint, pieces, {}))]
 
 
 def _read(
