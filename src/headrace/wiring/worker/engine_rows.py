@@ -37,8 +37,8 @@ def read_prefix(
     groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
 ) -> Reads:
     """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`), and a report for each
-    container. Whose rows are read say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's function
-    may have put several of them into one."""
+    container. Whose rows are read say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's
+    function may have put several of them into one."""
     reports = []
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
         for payload in groups[number]:
