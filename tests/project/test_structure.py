@@ -46,7 +46,6 @@ DEFINED_TWICE = frozenset(
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.
 CRUMBS = {
     "adapters.kafka_server.certificates": "it runs keytool",
-    "adapters.spark.placement": "on which machine a Spark task runs",
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",

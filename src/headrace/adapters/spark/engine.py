@@ -6,11 +6,14 @@ the expressions and the container are one stage without a shuffle; several endpo
 from __future__ import annotations
 
 import base64
+import logging
 import sys
+import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
@@ -18,13 +21,13 @@ from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainer, RunPrepared, counted, no_rows
-from headrace.adapters.spark.placement import collected, run_on_each_machine
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.model.topology import Node, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
+LOG = logging.getLogger("headrace.job")
 _SUMMARY = "summary string"
 
 
@@ -65,7 +68,7 @@ class SparkEngine:
                 worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
                 rows = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
             else:
-                rows = collected(self._context, self._made(program, pickled, works), locations)
+                rows = _collected(self._context, self._made(program, pickled, works), locations)
         except Exception as error:
             raise self._failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
@@ -140,7 +143,7 @@ class SparkEngine:
         if self.driver_address is None:
             work()
         elif not self._is_lost:
-            run_on_each_machine(self._session, work, self._group("machines"), within_s)
+            _run_on_each_machine(self._session, work, self._group("machines"), within_s)
 
     def close(self) -> None:
         if self._stop_session and self._is_lost:
@@ -273,3 +276,50 @@ def _program_bytes(program: Any) -> bytes:
                 cloudpickle.register_pickle_by_value(module)
     made: bytes = cloudpickle.dumps(program.without_columns())
     return made
+
+
+def _collected(context: Any, made: Any, locations: Sequence[str | None]) -> list[str]:
+    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped
+    with an RDD that has these locations."""
+    if not any(locations):
+        return [row[0] for row in made.collect()]
+    jvm = context._jvm
+    tag = jvm.scala.reflect.ClassTag.Any()
+    placed = [jvm.scala.Tuple2(i, _scala(jvm, [location] if location else [])) for i, location in enumerate(locations)]
+    placement = context._jsc.sc().makeRDD(_scala(jvm, placed), tag)
+    return [pair._1().getString(0) for pair in made._jdf.rdd().zip(placement, tag).collect()]
+
+
+def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, within_s: float) -> None:
+    """Run `work` once on each machine with an executor, as far as Spark places it there; after `within_s` it is cancelled."""
+    context = session.sparkContext
+
+    def worked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            work()
+            yield pa.RecordBatch.from_pydict({"done": [""]})
+
+    def run() -> None:
+        context.setJobGroup(group, "headrace: on each machine")
+        try:
+            known = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is one of them
+            hosts = sorted({one.host() for one in known})
+            count = len(hosts)
+            if len(known) > 1:
+                _collected(context, session.range(0, count, 1, count).mapInArrow(worked, "done string"), hosts)
+        except Exception as error:
+            LOG.warning("work on each machine has failed: %s", failure_of(error).message)
+
+    thread = threading.Thread(target=run, name="headrace-on-each-machine", daemon=True)
+    thread.start()
+    thread.join(within_s)
+    if thread.is_alive():
+        context._jsc.sc().cancelJobGroup(group)
+        thread.join(within_s)
+
+
+def _scala(jvm: Any, items: Sequence[Any]) -> Any:
+    java = jvm.java.util.ArrayList()
+    for item in items:
+        java.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
