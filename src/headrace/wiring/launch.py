@@ -53,7 +53,7 @@ def launched(
     app: Application,
     config: Config,
     engine: Engine | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
@@ -75,9 +75,9 @@ def launched(
         if engine is None:
             # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
             store.check_not_leased(_lease(run_id), _now_us())
-            check_before_engine(topology_before_engine(topology), config, system, store, say)
+            check_before_engine(topology_before_engine(topology), config, system, store, log)
             if not app.session.is_open:
-                say("starting Spark")
+                log("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
@@ -94,13 +94,13 @@ def launched(
             str(Path(config.local_store_dir).absolute()),
             state_uri,
             control,
-            _max_round_ms(config, store, say) / 1000,
+            _max_round_ms(config, store, log) / 1000,
             address is not None,
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
         backend = Backend(system, store, engine)
-        planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
+        planner = JobPlanner(topology, sides, config, system, store, log, elsewhere)
         preparer = JobPreparer(planner, backend, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
@@ -112,12 +112,12 @@ def launched(
         raise
 
 
-def _max_round_ms(config: Config, store: JobStore, say: Callable[[str], None]) -> int:
+def _max_round_ms(config: Config, store: JobStore, log: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
     if most is None or config.max_round_ms <= most:
         return config.max_round_ms
-    say(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
+    log(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
     return most
 
 

@@ -44,7 +44,7 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
     if slot.running is not None:
         return slot.running, False
     if slot.given is not None:
-        made = session.taken(slot.given)
+        made = session.session_within(slot.given)
         if is_kafka(config.system):
             jars = connector_jars(session.settings_of(made), config.artifact_dir, LOG.info)
     else:

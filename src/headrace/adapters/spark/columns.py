@@ -70,7 +70,7 @@ def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
     if source.timestamp is not None and source.timestamp.in_jvm:
         given, untimed = source.timestamp, rows
         text = f"timestamp of {source.stream!r}"
-        rows = _tried(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
+        rows = _analysed(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
     for node in chain:
         rows = _applied(rows, node, source)
     return rows
@@ -96,7 +96,7 @@ def _timed(rows: Any, time: Any, source: Source) -> Any:
 
 def _applied(rows: Any, node: Node, source: Source) -> Any:
     def tried(kind: str, function: Function, make: Callable[[Any], Any]) -> Any:
-        return _tried(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
+        return _analysed(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
 
     match node:
         case Filter(predicate=predicate, negate=False):
@@ -117,7 +117,7 @@ def _column(function: Function) -> Any:
     return F.expr(function.body) if function.kind is FunctionKind.SQL else function.body
 
 
-def _tried(rows: Any, operator: str, function: Function, source: Source, make: Callable[[], Any]) -> Any:
+def _analysed(rows: Any, operator: str, function: Function, source: Source, make: Callable[[], Any]) -> Any:
     """Run Spark's analysis of one operator over `rows`; what it refuses becomes an error of the topology."""
     try:
         made = make()
@@ -132,7 +132,7 @@ def _tried(rows: Any, operator: str, function: Function, source: Source, make: C
 def _transformed(rows: Any, node: Transform, source: Source) -> Any:
     given = f"transform {node.name!r}"
     function = Function(FunctionKind.RECORD, node.function, node.label, node.given_at)
-    made = _tried(rows, given, function, source, lambda: _data_frame(given, node, rows))
+    made = _analysed(rows, given, function, source, lambda: _data_frame(given, node, rows))
     missing = [name for name in ("_at", "key", "value") if name not in made.columns]
     if missing:
         raise TopologyError(

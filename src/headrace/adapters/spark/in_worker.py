@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from headrace.adapters.spark.reader_reports import leave, taken, without_reports
+from headrace.adapters.spark.reader_reports import leave_report, take_reports, without_reports
 
 _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
 _loaded: list[str] = []  # the program, once for each time that what was loaded with it was frozen
@@ -76,7 +76,7 @@ class Containers(_Work):
             yield _text([self.run_container(payload, program) for payload in self.groups[number]])
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield self._summaries(batches, taken)
+        yield self._summaries(batches, take_reports)
 
     def routed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reports: list[bytes] = []
@@ -98,7 +98,7 @@ class Reader(_Work):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reports = yield from self.read_prefix(self.groups, self.group(), self.program(), self.endpoint, batches)
         for report in reports if self.reports else ():
-            leave(report)
+            leave_report(report)
 
 
 def _text(summaries: Sequence[bytes]) -> str:

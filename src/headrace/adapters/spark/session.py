@@ -65,7 +65,7 @@ def started(
 
     running = SparkContext._active_spark_context
     if running is not None and running._jsc is not None:
-        return _used(taken(SparkSession(running)))
+        return _used(session_within(SparkSession(running)))
 
     values = [*secrets, *secret_values(settings)]
 
@@ -165,7 +165,7 @@ def released(session: Any) -> None:
         session.stop()
 
 
-def taken(given: Any) -> Any:
+def session_within(given: Any) -> Any:
     """A session of our own within the user's Spark application."""
     if "connect" in type(given).__module__:
         raise NotSupportedError(
