@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.core.rounds.event_times import FarTime
 from headrace.exchange.texts import cut, message_of
+from headrace.model.checkpoint import Head
 
 RAW = -1  # the endpoint of rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
@@ -28,13 +29,13 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it was before the round.
+    SSP number), the head of its state, timers. `watermark_us`: the task's as it was before the round.
     `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
     the replay that the task is in (`core.rewind.replays`)."""
 
     name: str
     positions: dict[int, int]
-    head: Any = None
+    head: Head | None = None
     watermark_us: int | None = None
     event_timer_us: int | None = None
     wall_timer_us: int | None = None

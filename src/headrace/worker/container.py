@@ -24,7 +24,7 @@ from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import RAW, ContainerPlan, Failure, Reject, Summary
-from headrace.model.checkpoint import Checkpoint
+from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
@@ -262,7 +262,7 @@ class _Container:
             stream, originals = self.program.dead_letter, self._originals(rejects)
             limits = self.program.limits.get(stream, ANY)
             dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
-        heads: dict[str, Any] = {}
+        heads: dict[str, Head | None] = {}
         files: list[str] = []
         with self.ports.writing_state():
             for task_run in self.runs:
@@ -316,7 +316,7 @@ class _Container:
         counters["records_written"] = sum(outputs.records.values())
         return dict(counters)
 
-    def _checkpoint(self, task_run: TaskRun, head: Any) -> Checkpoint:
+    def _checkpoint(self, task_run: TaskRun, head: Head | None) -> Checkpoint:
         plan = task_run.plan
         positions = {
             ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)

@@ -304,7 +304,7 @@ class RoundPlanner:
         return TaskPlan(
             str(task.name),
             {self._numbers[ssp.whole]: base.positions[ssp] for ssp in task.ssps},
-            None if base.head is None else msgspec.to_builtins(base.head),
+            base.head,
             watermark_us,
             base.event_timer_us,
             base.wall_timer_us,

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
@@ -69,11 +67,10 @@ class WorkerState:
 
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
-        head = None if task.head is None else msgspec.convert(task.head, Head)
         folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
-        run_id, boot_id = self._plan.run_id, self._boot_id
-        with open_task_store(folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
-            state = TaskState(store, head)
+        of_now = {"run_id": self._plan.run_id, "boot_id": self._boot_id}
+        with open_task_store(folder, task.head, self._files(), **of_now, applying=self._applying) as store:
+            state = TaskState(store, task.head)
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
             try:
@@ -87,13 +84,13 @@ class WorkerState:
     def writing_state(self) -> AbstractContextManager[None]:
         return self._files().together()
 
-    def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
+    def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Head, list[str]]:
         files = self._files()
         state.drop(self._program.removed_stores)
         head = state.write(files, task_folder_of(self._program.application, task.name))
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
-        return msgspec.to_builtins(head), [str(path) for path in paths if path is not None]
+        return head, [str(path) for path in paths if path is not None]
 
     def cache_of(self, task: str) -> dict[str, Any]:
         # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
