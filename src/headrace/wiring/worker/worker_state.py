@@ -68,8 +68,8 @@ class WorkerState:
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
         folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
-        of_now = {"run_id": self._plan.run_id, "boot_id": self._boot_id}
-        with open_task_store(folder, task.head, self._files(), **of_now, applying=self._applying) as store:
+        files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
+        with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, task.head)
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
