@@ -171,7 +171,7 @@ class MapOperator(Operator):
         else:
             text = "map: expected a pair (key, value), got {}"
             bad: Failures = [(i, TypeError(text.format(shown(one)))) for i, one in enumerate(results) if not _is_pair(one)]
-            rows, pairs = self.without(rows, bad), list(filter(_is_pair, results))
+            rows, pairs = self.without(rows, bad), list(filter(_is_pair, results)) if bad else results
             keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         self.forward(replace(rows, key=values_field(self.node.key, keys), value=values_field(self.node.value, values)))
 
@@ -209,7 +209,7 @@ class FlatMapOperator(_FlatOperator):
         def pairs_of(record: Any) -> list[tuple[Any, Any]]:
             pairs = list(function(record))
             for pair in pairs:
-                if not _is_pair(pair):
+                if not (isinstance(pair, tuple) and len(pair) == 2):
                     raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
             return pairs
 

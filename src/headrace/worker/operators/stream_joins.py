@@ -175,8 +175,13 @@ class StreamStreamJoin(JoinOperator):
     def _store(self, waiting: dict[tuple[bytes, int], _Waiting]) -> None:
         emitting = _EMITTING[self.node.kind]
         for side in (_LEFT, _RIGHT):
-            of_side = [(key, entry) for (key, own), found in waiting.items() if own == side for entry in found.entries]
-            changed = [(key, entry) for key, entry in of_side if entry.is_changed]
+            changed = [
+                (key, entry)
+                for (key, own), found in waiting.items()
+                if own == side
+                for entry in found.entries
+                if entry.is_changed
+            ]
             layouts = state_keys([key for key, _ in changed], [entry.sub for _, entry in changed]) if changed else []
             if side in emitting:
                 written = list(zip(layouts, changed, strict=True))
