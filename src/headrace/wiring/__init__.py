@@ -39,9 +39,10 @@ LOOK_UP_WAIT_S = 5.0  # a look-up has to report soon that a broker does not answ
 
 
 def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Streams:
-    """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`. `create=False` refuses a folder that
-    holds no log. `kafka`: the `kafka.*` settings of a secured broker; those of `HEADRACE_KAFKA__*` variables and of
-    `headrace.toml` in this folder if None."""
+    """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`.
+
+    `create=False` refuses a folder that holds no log. `kafka`: the `kafka.*` settings of a secured broker; those of
+    `HEADRACE_KAFKA__*` variables and of `headrace.toml` in this folder if None."""
     return opened_system(url, create=create, kafka=kafka)
 
 

@@ -12,13 +12,17 @@ from headrace.config.loading import load_config
 
 
 class KafkaServer(Cluster):
-    """A Kafka server of its own for a test or a trial: `with KafkaServer() as kafka: ... kafka.bootstrap`. Real brokers (Apache
-    Kafka 4.1, KRaft) as child processes on loopback ports that are free; they end with this process, however it ends.
-    `brokers=3` replicates. `properties` are Kafka's own and win over what is set here. `folder` keeps the data.
-    `security="sasl_ssl"` (users with PLAIN and SCRAM) or `"ssl"` (client certificates) secures it: `client_settings()` is what
-    librdkafka needs, `tls` has the files. `kill()`, `restart()`, `pause()`, `resume()` do that to all brokers, or to the one
-    whose number (from 1) is given. Needs Java 17; fetches 41 MB of jars once (see the key `artifact_dir`). `tell` reports it:
-    standard error by default. Raises `SetupError` when it does not come up, with the end of its log."""
+    """A Kafka server of its own for a test or a trial: `with KafkaServer() as kafka: ... kafka.bootstrap`.
+
+    Real brokers (Apache Kafka 4.1, KRaft) as child processes on loopback ports that are free; they end with this
+    process, however it ends. `brokers=3` replicates. `properties` are Kafka's own and win over what is set here.
+    `folder` keeps the data. `security="sasl_ssl"` (users with PLAIN and SCRAM) or `"ssl"` (client certificates) secures
+    it: `client_settings()` is what librdkafka needs, `tls` has the files.
+
+    `kill()`, `restart()`, `pause()`, `resume()` do that to all brokers, or to the one whose number (from 1) is given.
+    Needs Java 17; fetches 41 MB of jars once (see the key `artifact_dir`). `tell` reports it: standard error by default.
+
+    Raises `SetupError` when it does not come up, with the end of its log."""
 
     def jars(self) -> Sequence[Path]:
         config = load_config(None, os.environ, {})
