@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,8 @@ def spark_engine(app: Application, config: Config) -> Any:
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_container
 
-    options, read = None, read_prefix
+    options: Mapping[str, str] | None = None
+    read = read_prefix
     if is_kafka(config.system):
         from headrace.adapters.kafka.connection import connection_of
 
