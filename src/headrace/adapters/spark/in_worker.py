@@ -55,7 +55,7 @@ class _Work:
         """The number of this Spark task's group; the partitions of several endpoints are counted on in one Spark stage."""
         context = TaskContext.get()
         assert context is not None
-        return context.partitionId() % len(self.groups)
+        return int(context.partitionId()) % len(self.groups)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ class Graph:
 
     def push(self, endpoint: int, rows: Any, *, is_prepared: bool) -> None:
         """Rows of an endpoint, as read, or as they came out of Spark's engine: decoded and timed already."""
-        source, source.children = self._entries[endpoint]
+        source, children = self._entries[endpoint]
+        source.children = children
         if is_prepared:
             source.forward(source.timely(rows))
         else:
