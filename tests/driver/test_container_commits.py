@@ -17,7 +17,7 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.lmdb import TaskStore, open_task_store, opening
-from headrace.adapters.lmdb.mark import read_mark
+from headrace.adapters.lmdb.store_status import read_status
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.documents import decode
@@ -219,7 +219,7 @@ def test_a_store_is_opened_once_a_round_and_left_where_the_round_came_to(
     assert len(heads) == 3 and max(head.version for head in heads.values()) > 1
     for task, head in heads.items():
         folder = place / "stores" / task_folder_of("own", task)
-        mark = read_mark(folder)
+        mark = read_status(folder)
         assert mark is not None and mark.in_use is None
         with open_task_store(folder, head, NoFiles(), run_id=mark.run_id, boot_id=mark.boot_id) as store:
             assert (store.identity, store.notes) == (head.identity, [])

@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from headrace.adapters.kafka import clients, compacted, fetching, system
 from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.kafka import job_store as jobs
@@ -234,7 +232,7 @@ def _apply_twice() -> None:
         written = write(self, task, state)
         environment = state._store._environment
         state._store.end()
-        file = _head(written[0]).files[-1]
+        file = written[0].files[-1]
         identity = state._store.identity
         environment.apply(identity, identity, lambda: self._files().batches(file))
         state._store.begin()
@@ -252,7 +250,3 @@ def _lose_a_segment() -> None:
         return Head(head.version, head.files[:-1]) if head is not None and len(head.files) > 1 else head
 
     _put(task_state.TaskState, "write", without_it)
-
-
-def _head(wired: Any) -> Head:
-    return msgspec.convert(wired, Head)

@@ -8,9 +8,9 @@ import pytest
 
 import headrace as hr
 from headrace.core.rounds.stream_limits import StreamLimits
+from headrace.exchange.messages import Reject
 from headrace.testing import Driver
 from headrace.worker import dead_letters
-from headrace.worker.operators.base import Reject
 from headrace.worker.task import Outputs
 
 

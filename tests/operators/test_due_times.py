@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.core.keys.key_layout import SLOTS, reversed_hash, state_key, time_from
 from headrace.testing import Driver
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import delete_expired, expire, forget_expiry
 from headrace.worker.operators.timers import Timers
 from headrace.worker.state.task_state import Database, Journal
 
@@ -113,9 +113,9 @@ def test_what_expires_next_is_the_earliest_of_all(history: list[tuple[int, list[
     rounds, expected = Rounds(), dict[bytes, int]()
     for watermark_us, steps in history:
         context = rounds.context()
-        expiry, database = Expiry(context), context.database("books")
+        database = context.database("books")
         due = {layout for layout, at_us in expected.items() if at_us <= watermark_us}
-        assert expiry.run(watermark_us, {}) == len(due)
+        assert delete_expired(context, watermark_us, {}) == len(due)
         expected = {layout: at_us for layout, at_us in expected.items() if layout not in due}
         assert {layout for layout, _ in database.scan()} == set(expected)
         hint = context.database("~hints").get(b"next")
@@ -124,11 +124,11 @@ def test_what_expires_next_is_the_earliest_of_all(history: list[tuple[int, list[
         for is_put, key, at_us in steps:
             layout = state_key(key)
             if layout in expected:
-                expiry.remove("books", key, layout, expected.pop(layout))
+                forget_expiry(context, "books", key, layout, expected.pop(layout))
                 database.delete(layout)
             if is_put:
                 database.put(layout, b"x")
-                expiry.add("books", [(key, layout, at_us)])
+                expire(context, "books", [(key, layout, at_us)])
                 expected[layout] = at_us
         hint = context.database("~hints").get(b"next")
         assert not expected or hint is not None and time_from(hint) <= min(expected.values())

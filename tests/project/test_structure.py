@@ -20,7 +20,6 @@ FUNCTION_LINES_MAX, PARAMETERS_MAX, MODULE_LINES_MAX, SIBLINGS_MAX, CRUMB_LINES 
 # Functions with more parameters. Commands are exempt: Typer reads their options from the parameters.
 PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,  # what users write, by name
-    "adapters.spark.engine.SparkEngine._endpoint": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.joinable.StreamJoins.join": 9,
@@ -41,12 +40,10 @@ DEFINED_TWICE = frozenset(
 )  # fmt: skip
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.
 CRUMBS = {
-    "adapters.spark.placement": "on which machine a Spark task runs",
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "wiring.foreground": "it imports what only a terminal needs",
-    "wiring.local_stores": "it imports LMDB, which a job without state does not need",
 }
 
 

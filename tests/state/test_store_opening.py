@@ -12,8 +12,8 @@ import pytest
 from state_place import Changes, Contents, Place, after, contents_of
 
 from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening
-from headrace.adapters.lmdb import mark as marks
-from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
+from headrace.adapters.lmdb import store_status as marks
+from headrace.adapters.lmdb.store_status import StoreStatus, read_status, write_status
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
 from headrace.state.batches import batch_of
@@ -154,10 +154,10 @@ def test_a_mark_that_makes_no_sense_means_rebuild(place: Place, text: str) -> No
 
 
 def test_nothing_is_left_of_a_longer_mark(tmp_path: Path) -> None:
-    long, short = StoreMark("g", "boot", "run" * 200, in_use=1), StoreMark("g", "boot", "run")
+    long, short = StoreStatus("g", "boot", "run" * 200, in_use=1), StoreStatus("g", "boot", "run")
     for mark in (short, long, short):
-        write_mark(tmp_path, mark)
-        assert read_mark(tmp_path) == mark
+        write_status(tmp_path, mark)
+        assert read_status(tmp_path) == mark
     assert [path.name for path in tmp_path.iterdir()] == ["mark.json"]
 
 

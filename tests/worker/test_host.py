@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import headrace as hr
 from headrace.adapters.common import lease_holder as holders
 from headrace.testing import Driver
-from headrace.worker.host import WorkerHost, this_host
 
 
 def counting() -> hr.App:
@@ -20,9 +18,8 @@ def counting() -> hr.App:
     return app
 
 
-def test_the_machine_is_the_one_of_this_process(tmp_path: Path) -> None:
-    assert this_host(str(tmp_path)) == WorkerHost(holders.boot_id(), socket.gethostname(), tmp_path)
-    assert this_host("stores").boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+def test_the_machine_is_the_one_of_this_process() -> None:
+    assert holders.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def test_a_machine_that_was_started_again_rebuilds_its_stores_though_the_driver_was_not(

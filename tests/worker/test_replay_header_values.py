@@ -6,10 +6,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.worker.dead_letters import PREFIX
 from headrace.worker.replay_header import found_in, mark_of, marked
-from headrace.worker.rows import HEADERS_TYPE
 
 MARK = mark_of(7)
 OLDER = "headrace-replay"  # what older versions wrote

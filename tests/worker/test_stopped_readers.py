@@ -14,10 +14,9 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.exchange.engine import ContainerWork
-from headrace.exchange.messages import decoded_summary
+from headrace.exchange.messages import Reject, decoded_summary
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import ReaderReport
 
 

@@ -119,14 +119,19 @@ def partitions_of(
 
 
 def split(batch: pa.RecordBatch, partitions: Partitions) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """`batch` cut by partition, each part in its order."""
+    """`batch`, of `RECORD_SCHEMA` and not empty, cut by partition, each part in its order."""
+    if bool((partitions == partitions[0]).all()):
+        yield int(partitions[0]), batch
+        return
     order = np.argsort(partitions, kind="stable")
-    if (partitions[order[:1]] != partitions[order[-1:]]).any():
-        batch = batch.take(pa.array(order))
-    found, starts = np.unique(partitions[order], return_index=True)
-    ends = [*starts.tolist()[1:], len(order)]
-    for partition, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
-        yield partition, batch.slice(start, end - start)
+    numbers, places = partitions[order], pa.array(order)
+    columns = [column.take(places) for column in batch.columns[:3]]
+    headers = batch.column(3)  # a `take` makes work of them even where no record has any
+    columns.append(headers if headers.null_count == len(headers) else headers.take(places))
+    batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(numbers[start]), batch.slice(start, stop - start)
 
 
 def record_sizes(key: Any, value: Any, headers: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -169,7 +174,7 @@ def records_of(
         failures += [(index, error, "value") for index, error in value_failures]
         bad = min(failures, key=lambda failure: failure[0], default=None)
         good = part.num_rows if bad is None else bad[0]
-        rows = zip(keys, values, part.column("timestamp_us").to_pylist(), _header_tuples(part.column("headers")), strict=True)
+        rows = zip(keys, values, part.column(2).to_pylist(), header_tuples(part.column(3)), strict=True)
         for index, (k, v, time, headers) in enumerate(rows):
             if index == good:
                 break
@@ -247,7 +252,7 @@ def _is_header(header: Any) -> bool:
     )
 
 
-def _header_tuples(headers: pa.Array) -> list[Headers]:
+def header_tuples(headers: pa.Array) -> list[Headers]:
     if headers.null_count == len(headers):
         return [()] * len(headers)
     return [() if row is None else tuple((one["name"], one["value"]) for one in row) for row in headers.to_pylist()]

@@ -23,9 +23,8 @@ _RECORD_AS_VALUE = re.compile(
 
 
 def record_error(failure: Failure) -> RecordError:
-    where = f"{failure.stream}, partition {failure.partition}, offset {failure.offset}"
-    if failure.offset < 0:
-        where = f"a timer of a task that reads {failure.stream}"
+    place = f"{failure.stream}, partition {failure.partition}, offset {failure.offset}"
+    where = place if failure.offset >= 0 else f"a timer of a task that reads {failure.stream}"
     return RecordError(
         f"a record could not be processed: {where}\n  in {failure.operator}: {failure.error_class}: {failure.message}",
         f"{_advice(failure.message)}nothing of this round was committed; fix the function or the data, or set "
@@ -44,17 +43,14 @@ def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -
     pieces = [f"{r.ssp.stream} partition {r.ssp.partition}, offsets {r.start} to {r.end - 1}" for r in ranges if r.records]
     left = len(pieces) - _RANGES_SHOWN_MAX
     places = "; ".join(pieces[:_RANGES_SHOWN_MAX]) + (f"; and {left} more" if left > 0 else "")
-    return (
-        f"a worker process died while sub-topology {sub_topology!r} worked on {places or 'its timers'} ({found})",
-        (
-            "a function may have ended it on one of these records (os._exit, a crash in native code), or the system for lack"
-            " of memory: with max_records_per_round=1 the range is the record"
-        ),
+    hint = (
+        "a function may have ended it on one of these records (os._exit, a crash in native code), or the system for lack"
+        " of memory: with max_records_per_round=1 the range is the record"
     )
+    return f"a worker process died while sub-topology {sub_topology!r} worked on {places or 'its timers'} ({found})", hint
 
 
 def engine_loss(round_id: RoundId, found: str) -> RoundFailedError:
-    """The end of a job whose engine has ended: another try cannot succeed."""
     return RoundFailedError(
         f"round {round_id} cannot end: {found}",
         "earlier commits are unaffected: restart the job, and it resumes from there; if it was killed for lack of "

@@ -1,16 +1,20 @@
 """What the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
 
-What stays the same for a whole plan is a `core.topology.program.Program`; `ContainerPlan` changes from round to round.
-"""
+What stays the same for a whole plan is a `core.topology.program.Program`; `ContainerPlan` changes from round to round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import msgspec
 
 from headrace.core.rounds.event_times import FarTime
+from headrace.exchange.texts import cut, message_of
+from headrace.model.checkpoint import Head
+
+RAW = -1  # the endpoint of rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
 
 class InputRange(msgspec.Struct, frozen=True):
@@ -25,13 +29,13 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it was before the round.
+    SSP number), the head of its state, timers. `watermark_us`: the task's as it was before the round.
     `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
     the replay that the task is in (`core.rewind.replays`)."""
 
     name: str
     positions: dict[int, int]
-    head: Any = None
+    head: Head | None = None
     watermark_us: int | None = None
     event_timer_us: int | None = None
     wall_timer_us: int | None = None
@@ -41,13 +45,27 @@ class TaskPlan(msgspec.Struct, frozen=True):
     replay: int | None = None
 
 
-class KnownFailure(msgspec.Struct, frozen=True):
-    """A record that is known to fail inside Spark's engine: it never enters the Columns, and is rejected instead."""
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that an operator, or an expression in Spark's engine, could not process. Its texts can be written as UTF-8, and
+    are a few KB at most. `replay`: the number of the replay in which it was read, where it was in one."""
 
     ssp: int
     offset: int
+    operator: str
     error_class: str
     message: str
+    traceback: str = ""
+    replay: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("operator", "error_class", "message"):
+            object.__setattr__(self, name, cut(getattr(self, name)))
+
+    @classmethod
+    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
+        """The reject of a record on which `error` was raised."""
+        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
@@ -56,7 +74,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
     how the container gets the signals of its round (`engine.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
-    the driver's."""
+    the driver's. `known_failures`: records that never enter the expressions, and are rejected instead."""
 
     round_id: str
     epoch: int
@@ -74,7 +92,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     terms: Any = None
     control: Any = None
     has_other_machines: bool = False
-    known_failures: list[KnownFailure] = []
+    known_failures: list[Reject] = []
     upstream: dict[int, tuple[int, int]] = {}
 
 

@@ -1,8 +1,7 @@
 """The shape of state in flight: Arrow record batches of one database each, sorted by key, and merging them.
 
-A stream of such batches is sorted by (database, key), and no (database, key) occurs twice in it. Columns: `db` string,
-`key` binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen.
-"""
+A stream of such batches is sorted by (database, key), and no (database, key) occurs twice in it. Columns: `db` string, `key`
+binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ VALUE_BYTES_MAX = 64 * 1024 * 1024
 
 
 def batch_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """One batch of `db`; `keys` are sorted, a None among `values` deletes."""
     columns = [pa.repeat(pa.scalar(db, pa.string()), len(keys)), pa.array(keys, pa.binary())]
     return pa.RecordBatch.from_arrays([*columns, pa.array(values, pa.binary())], schema=SCHEMA)
 
@@ -48,7 +46,6 @@ def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Itera
 
 
 def db_of(batch: pa.RecordBatch) -> str:
-    """The database that all rows of `batch` belong to."""
     return str(batch.column(0)[0].as_py())
 
 
@@ -75,12 +72,10 @@ class _Front:
 
 
 def merged(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Several streams as one, oldest first: of the rows with one (database, key) the newest stream's stays.
-
-    Only one batch of each stream is in memory. In each step the batches at the front are cut at the smallest of their
-    last keys, so that no later batch can hold a key of this step: fronts [1 4 7] and [2 4] are cut at 4 and give
-    [1 2 4'], 4' being the second stream's; what is left is [7] and the second stream's next batch.
-    """
+    """Several streams as one, oldest first: of the rows with one (database, key) the newest stream's stays. Only one batch of
+    each stream is in memory. In each step the batches at the front are cut at the smallest of their last keys, so that no later
+    batch can hold a key of this step: fronts [1 4 7] and [2 4] are cut at 4 and give [1 2 4'], 4' being the second stream's;
+    what is left is [7] and the second stream's next batch."""
     fronts = [_Front(iter(stream)) for stream in streams]
     for front in fronts:
         front.advance()

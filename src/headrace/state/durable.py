@@ -6,17 +6,11 @@ import os
 from pathlib import Path
 
 
-def sync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
-    _sync(path, os.O_RDONLY)
-
-
 def sync_folder(folder: Path | str) -> None:
-    """Make the names in `folder` durable."""
-    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+    sync_file(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path | str, flags: int) -> None:
+def sync_file(path: Path | str, flags: int = os.O_RDONLY) -> None:
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)

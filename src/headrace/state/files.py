@@ -1,9 +1,8 @@
 """The files that make a task's state: how they are named, written, checked and read back on `state_uri`.
 
-A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that
-two attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it.
-Which files are alive is not known here: only the coordinator deletes (protocol.md 20).
-"""
+A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that two
+attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it. Which files are
+alive is not known here: only the coordinator deletes (protocol.md 20)."""
 
 from __future__ import annotations
 
@@ -76,11 +75,9 @@ class _HashingWriter(io.RawIOBase):
 
 
 class StateFiles:
-    """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for.
-
-    It remembers the batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the
-    local store in the next without being read back.
-    """
+    """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for. It remembers the
+    batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the local store in the next
+    without being read back."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -91,8 +88,6 @@ class StateFiles:
         self._remembered_bytes = 0
         self._lock = Lock()
         self._here = local()  # of each thread: `syncing`, within `together`
-
-    # --- writing ----------------------------------------------------------------------------------------------------
 
     def write_batches(
         self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
@@ -158,13 +153,12 @@ class StateFiles:
         pending.append(pool.submit(_sync, os.dup(descriptor), folder))
 
     def _create(self, name: str) -> IO[bytes]:
-        if not self._local:
-            return cast(IO[bytes], self._fs.open_output_stream(self._path(name)))
         path = self._path(name)
-        try:
+        if not self._local:
+            return cast(IO[bytes], self._fs.open_output_stream(path))
+        with suppress(FileNotFoundError):
             return open(path, "xb")
-        except FileNotFoundError:
-            make_durable_folder(Path(path).parent)
+        make_durable_folder(Path(path).parent)
         return open(path, "xb")
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
@@ -175,14 +169,9 @@ class StateFiles:
                 _, (_, dropped) = self._remembered.popitem(last=False)
                 self._remembered_bytes -= dropped
 
-    # --- reading ----------------------------------------------------------------------------------------------------
-
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
-        """The batches of `file`, in order; size and checksum are checked before the first one is given.
-
-        A large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
-        damaged.
-        """
+        """The batches of `file`, in order; size and checksum are checked before the first one is given. A large file is read
+        twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or damaged."""
         with self._lock:
             remembered = self._remembered.get(file.name)
         if remembered is not None:
@@ -223,20 +212,15 @@ class StateFiles:
             "restore the file from a copy; the state cannot be rebuilt without it, and is never treated as empty",
         )
 
-    # --- the files themselves ---------------------------------------------------------------------------------------
-
     def delete(self, name: str) -> None:
         """Delete the file; no error if it is missing."""
         with self._lock:
             _, size = self._remembered.pop(name, (None, 0))
             self._remembered_bytes -= size
-        try:
+        with suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
-        except FileNotFoundError:
-            return
 
     def list(self, application: str) -> list[str]:
-        """The names of all files of an application, referenced or not, sorted."""
         selector = fs.FileSelector(self._path(application), recursive=True, allow_not_found=True)
         prefix = len(self._root.rstrip("/")) + 1
         infos = self._fs.get_file_info(selector)

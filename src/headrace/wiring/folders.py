@@ -1,4 +1,7 @@
-"""Where a job keeps on this machine what is not in its system, and how commands write a file: one definition each."""
+"""Where a job keeps on this machine what is not in its system, and how commands write a file: one definition each.
+
+Whether workers see the folder of the state that the driver sees is tried, not believed: state that a worker writes to a folder
+of its own machine is lost to all others, and no commit would notice."""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.config.loading import Config
-from headrace.errors import SetupError
+from headrace.errors import SetupError, StateError
+
+if TYPE_CHECKING:
+    from headrace.state.files import StateFiles
 
 _SHOWN_MAX = 200
 _WRITER_S, _LOOK_S = 5.0, 0.05
@@ -102,3 +108,25 @@ def _log_folder(config: Config) -> Path | None:
 
 def _beside_stores(config: Config) -> Path:
     return Path(config.local_store_dir).absolute().parent
+
+
+def sign(files: StateFiles, application: str, run_id: str) -> None:
+    """Leave in the folder of the state which run writes there now. A remote file system needs no sign."""
+    path = files.local_path(f".run-of-{application}")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(run_id)
+
+
+def check_sign(files: StateFiles, application: str, run_id: str, host: str) -> None:
+    """`StateError` where the folder is another one than that in which the driver of the run has left its sign."""
+    path = files.local_path(f".run-of-{application}")
+    try:
+        found = run_id if path is None else path.read_text()
+    except OSError:
+        found = ""
+    if found != run_id:
+        raise StateError(
+            f"state_uri {files.uri}: on host {host} this is not the folder that the driver writes to",
+            "set `state_uri` to a folder that the driver and all workers share",
+        )

@@ -6,35 +6,37 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.lmdb import seal
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
-from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, JobStore, System
+from headrace.ports import DriverLease, JobStore
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
-from headrace.state.files import StateFiles
+from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring import Application, open_configured
-from headrace.wiring.folders import state_uri_of, work_folder
-from headrace.wiring.local_stores import sealing
+from headrace.wiring.folders import sign, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.shared_folder import sign
 from headrace.wiring.spark_sessions import spark_engine
 
-LOG = logging.getLogger("headrace")
+LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
+SEAL_S_MAX = 5.0
+SEAL_START_S_MAX = 25.0  # until workers on other machines begin to seal
 
 
 def started(
@@ -50,13 +52,15 @@ def launched(
     app: Application,
     config: Config,
     engine: Engine | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
     times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
     topology: Topology = app.topology()
-    _refuse_what_is_not_there_yet(config)
+    refuse_reserved(config, is_whole=True)
+    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
+        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
@@ -68,68 +72,57 @@ def launched(
         store = system.job_store(app.name, config.processing_guarantee == "exactly_once")
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
-            _check_before_spark(topology, store, system, config, run_id, say)
+            # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
+            store.check_not_leased(_lease(run_id), _now_us())
+            check_before_engine(topology_before_engine(topology), config, system, store, log)
             if not app.session.is_open:
-                say("starting Spark")
+                log("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        def lease() -> DriverLease:
-            return holders.this_process(run_id, _now_us())
-
+        lease = partial(_lease, run_id)
         epoch = store.acquire(lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
-        control = _round_control(engine, work_folder(config) / "staging" / app.name)
+        # Signals to workers: by files where they run on this machine, else over TCP.
+        address, staging = engine.driver_address, work_folder(config) / "staging" / app.name
+        control: RoundControl = FileControl(staging) if address is None else SocketControl(address)
         closers.insert(0, control.close)
         paths = WorkerPaths(
             run_id,
             str(Path(config.local_store_dir).absolute()),
             state_uri,
             control,
-            _max_round_ms(config, store, say) / 1000,
-            engine.driver_address is not None,
+            _max_round_ms(config, store, log) / 1000,
+            address is not None,
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
         backend = Backend(system, store, engine, elsewhere)
-        planner = JobPlanner(topology, sides, config, backend, say)
+        planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, paths, prepared.plan))
+        closers.insert(1 if address is None else len(closers), _sealing(engine, paths, prepared.plan))
         return LaunchedJob(prepared, preparer, lease, lambda: _close(closers))
     except BaseException:
         _close(closers)
         raise
 
 
-def _max_round_ms(config: Config, store: JobStore, say: Callable[[str], None]) -> int:
+def _max_round_ms(config: Config, store: JobStore, log: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
     if most is None or config.max_round_ms <= most:
         return config.max_round_ms
-    say(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
+    log(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
     return most
-
-
-def _check_before_spark(
-    topology: Topology, store: JobStore, system: System, config: Config, run_id: str, say: Callable[[str], None]
-) -> None:
-    """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
-    store.check_not_leased(holders.this_process(run_id, _now_us()), _now_us())
-    check_before_engine(topology_before_engine(topology), config, system, store, say)
 
 
 def topology_before_engine(topology: Topology) -> Topology:
     """What a plan can be made from without Spark: types that only its expressions tell are left open."""
     return through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
-
-
-def _round_control(engine: Engine, folder: Path) -> RoundControl:
-    """Signals to workers: by files in `folder` where they run on this machine, else over TCP."""
-    return FileControl(folder) if engine.driver_address is None else SocketControl(engine.driver_address)
 
 
 def _close(closers: list[Callable[[], None]]) -> None:
@@ -144,10 +137,24 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _refuse_what_is_not_there_yet(config: Config) -> None:
-    refuse_reserved(config, is_whole=True)
-    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
-        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
+def _lease(run_id: str) -> DriverLease:
+    return holders.this_process(run_id, _now_us())
+
+
+def _sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], None]:
+    """What seals, at the end of a run, the stores of all tasks on each machine that has workers: the next run need not scan
+    them."""
+    tasks = [task.name for sub in plan.subs if has_state(sub) for task in plan.model.sub_topology(sub.name).tasks]
+    folders = [task_folder_of(plan.topology.application, task) for task in tasks]
+    work = partial(_seal_stores, paths.local_store_dir, folders, paths.run_id)
+    return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
+
+
+def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
+    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
+    started, boot_id = time.monotonic(), holders.boot_id()
+    sealed = [seal(Path(local_store_dir) / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
+    STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:

@@ -59,28 +59,24 @@ def open_elsewhere(config: Config, application: str, wait_s: float | None = None
 def _importable(folder: Path) -> Iterator[None]:
     """The modules of a folder can be imported too, behind all others: a command without the application's file knows it as the
     place of `headrace.toml`."""
-    place = str(folder)
-    if place in sys.path:
-        yield
-        return
-    sys.path.append(place)
+    added = {str(folder)}.difference(sys.path)
+    sys.path.extend(added)
     try:
         yield
     finally:
-        sys.path.remove(place)
+        for place in added:
+            sys.path.remove(place)
 
 
 @contextmanager
 def metadata_elsewhere(config: Config, application: str, wait_s: float | None = None) -> Iterator[MetadataStore | None]:
     """The application's metadata store there, for a `StartpointManager`; None where none is configured."""
     opened = open_elsewhere(config, application, wait_s)
-    if opened is None:
-        yield None
-        return
     try:
-        yield opened.store
+        yield None if opened is None else opened.store
     finally:
-        opened.close()
+        if opened is not None:
+            opened.close()
 
 
 def requests_elsewhere(config: Config, application: str, closers: list[Callable[[], None]]) -> RequestsElsewhere | None:
@@ -132,7 +128,7 @@ class UsersStore(MetadataStore):
         self._store, self.name = store, name
 
     def get(self, namespace: str, key: str) -> bytes | None:
-        found: bytes | None = self._called("get", lambda found: found is None or _is_bytes(found), namespace, key)
+        found: bytes | None = self._called("get", lambda found: found is None or isinstance(found, bytes), namespace, key)
         return found
 
     def all(self, namespace: str) -> dict[str, bytes]:
@@ -145,10 +141,8 @@ class UsersStore(MetadataStore):
         return str(self._called("request", lambda found: isinstance(found, str), namespace, value))
 
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
-        count = len(values)
-        return tuple(
-            self._called("request_all", lambda found: _is_texts(found) and len(found) == count, namespace, list(values))
-        )
+        given = list(values)
+        return tuple(self._called("request_all", lambda found: _is_texts(found, len(given)), namespace, given))
 
     def requests(self, namespace: str) -> dict[str, bytes]:
         return dict(self._called("requests", _is_by_id, namespace))
@@ -175,13 +169,9 @@ class UsersStore(MetadataStore):
         return found
 
 
-def _is_bytes(found: object) -> bool:
-    return isinstance(found, bytes)
-
-
-def _is_texts(found: object) -> bool:
-    return isinstance(found, (tuple, list)) and all(isinstance(one, str) for one in found)
+def _is_texts(found: object, count: int) -> bool:
+    return isinstance(found, (tuple, list)) and len(found) == count and all(isinstance(one, str) for one in found)
 
 
 def _is_by_id(found: object) -> bool:
-    return isinstance(found, Mapping) and all(isinstance(k, str) and _is_bytes(v) for k, v in found.items())
+    return isinstance(found, Mapping) and all(isinstance(k, str) and isinstance(v, bytes) for k, v in found.items())

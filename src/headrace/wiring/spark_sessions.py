@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,16 +41,15 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
     from headrace.adapters.artifacts.connector import connector_jars, with_connector
     from headrace.adapters.spark import session
 
-    slot = app.session
+    slot, jars = app.session, tuple[Path, ...]()
     if slot.running is not None:
         return slot.running, False
     if slot.given is not None:
-        made, ours = session.taken(slot.given), False
+        made = session.session_within(slot.given)
         if is_kafka(config.system):
-            session.add_jars(made, connector_jars(session.settings_of(made), config.artifact_dir, LOG.info))
+            jars = connector_jars(session.settings_of(made), config.artifact_dir, LOG.info)
     else:
         settings = {f"spark.{name}": value for name, value in config.spark.items()}
-        jars: tuple[Path, ...] = ()
         if is_kafka(config.system):
             jars = connector_jars(settings, config.artifact_dir, LOG.info)
             settings = with_connector(settings, config.artifact_dir, LOG.info)
@@ -60,31 +60,31 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
             [str(app.folder)] if app.folder else [],
             secret_values(config.kafka),
         )
-        ours = True
-        if jars:  # a JVM that has run another Spark takes no more on its class path
-            session.add_jars(made, jars)
+    if jars or (slot.given is not None and is_kafka(config.system)):
+        # Where it was started too: a JVM that has run another Spark takes no more on its class path.
+        session.add_jars(made, jars)
     slot.running = made
-    return made, ours
+    return made, slot.given is None
 
 
 def spark_engine(app: Application, config: Config) -> Any:
-    from headrace.adapters.spark.engine import KafkaReading, SparkEngine
-    from headrace.wiring.worker.engine_rows import read_prefix, run_prepared
+    from headrace.adapters.spark.engine import SparkEngine
+    from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_container
 
-    reading = None
+    options: Mapping[str, str] | None = None
+    read = read_prefix
     if is_kafka(config.system):
         from headrace.adapters.kafka.connection import connection_of
-        from headrace.wiring.worker.engine_rows import decoded_prefix
 
-        reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
+        options, read = connection_of(config.system, config.kafka).spark_options, decoded_prefix
     made, ours = session_of(app, config)
 
     def close_session() -> None:
         if ours:
             app.session.running = None
 
-    return SparkEngine(made, run_container, run_prepared, read_prefix, ours, close_session, reading)
+    return SparkEngine(made, run_container, run_prepared, read, ours, close_session, options)
 
 
 _shared_sessions: list[Any] = []

@@ -95,17 +95,15 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     else:
         sinks = [one for one in topology.nodes if isinstance(one, Sink | ForEachRound)]
         part = Topology(topology.application, tuple(one for one in topology.nodes if one not in sinks))
-        ends = {sink.parents[0]: _sink_title(sink) for sink in sinks} or {
-            one.name: one.name for one in part.nodes if not part.children(one.name) and not isinstance(one, Repartition)
-        }
+        leaves = [one for one in part.nodes if not part.children(one.name) and not isinstance(one, Repartition)]
+        ends = {sink.parents[0]: _sink_title(sink) for sink in sinks} or {one.name: one.name for one in leaves}
     # Of a source neither `latest` nor an offset means anything in a copy.
     nodes: list[Node] = [
         replace(one, start="earliest", reset_offset=False) if isinstance(one, Source) else one for one in part.nodes
     ]
     outputs = {}
     for number, (name, title) in enumerate(ends.items()):
-        stream = f"preview-{number}"
-        parent = name
+        stream, parent = f"preview-{number}", name
         if is_table or isinstance(topology.node(name), (Aggregate, Suppress, Table, TableFilter)):
             parent = f"{stream}-updates"
             nodes.append(ToStream(name=parent, parents=(name,)))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from headrace.core.topology.program import Program
 from headrace.exchange.messages import ContainerPlan, TaskPlan
@@ -32,11 +29,11 @@ def checkpoint_of(
     program: Program,
     task: TaskPlan,
     positions: Mapping[int, int],
-    head: Any,
+    head: Head | None,
     reports: Mapping[int, int],
     timers: Mapping[str, int | None],
 ) -> Checkpoint:
-    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head` (in wire form). `reports`: per SSP
+    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head`. `reports`: per SSP
     the highest time of the rows of this round. A report never goes back. That of a repartition stream is the writers' watermark
     (protocol.md 23), and counts once the task has read up to where the stream ended. A startpoint is spent by what moves its
     position, rows or not (protocol.md 25), and named until that is known."""
@@ -57,7 +54,7 @@ def checkpoint_of(
         round_id_of(plan.round_id),
         plan.job_model_version,
         {names[number]: position for number, position in positions.items()},
-        None if head is None else msgspec.convert(head, Head),
+        head,
         {names[number]: time_us for number, time_us in marks.items()},
         timers["event"],
         timers["wall"],

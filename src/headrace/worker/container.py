@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,18 +23,15 @@ from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Failure, Summary
-from headrace.model.checkpoint import Checkpoint
+from headrace.exchange.messages import RAW, ContainerPlan, Failure, Reject, Summary
+from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
 from headrace.worker.task import FarTimes, Outputs, TaskRun
-
-RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
 
 class _Stopped(Exception):
@@ -52,7 +51,7 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
         done = ports.begin()
         if done is not None:
             committed = True
-            return Summary(plan.lane, [_wired(checkpoint) for checkpoint in done])
+            return Summary(plan.lane, _wired(done))
         container.work(prepared)
         worked = time.monotonic()
         failure = container.failure()
@@ -80,8 +79,8 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
     return summary
 
 
-def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
-    return msgspec.Raw(encode(checkpoint))
+def _wired(checkpoints: list[Checkpoint]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(encode(checkpoint)) for checkpoint in checkpoints]
 
 
 class _Container:
@@ -111,8 +110,6 @@ class _Container:
         number = STEPS[self.plan.system].get(step)
         if number is not None:
             reached(self.plan.system, number)
-
-    # --- reading ----------------------------------------------------------------------------------------------------
 
     def work(self, prepared: Iterable[tuple[int, int, Any]]) -> None:
         self.reached("read")
@@ -198,7 +195,7 @@ class _Container:
         position = task_run.plan.positions[ssp]
         if len(rows) and int(rows.offset[0]) < position:
             rows = rows.where(rows.offset >= position)
-        return Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, rows.headers)
+        return replace(rows, own_us=None)
 
     def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
         """Give a task that reads several SSPs its records in their order, as far as it comes in time."""
@@ -243,8 +240,6 @@ class _Container:
             if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
                 owner.reject(reject)
 
-    # --- writing ----------------------------------------------------------------------------------------------------
-
     def _rejects(self) -> list[Reject]:
         """In the order of their offsets: operators find them in orders of their own."""
         found = [reject for task_run in self.runs for reject in task_run.rejects.values()]
@@ -255,18 +250,19 @@ class _Container:
         rejects = self._rejects()
         if not rejects or self.program.dead_letter is not None:
             return None
-        return self._failure(rejects[0])
+        first = rejects[0]
+        _, stream, partition = self.plan.ssps[first.ssp]
+        return Failure(stream, partition, first.offset, first.operator, first.error_class, first.message, first.traceback)
 
     def written(self, outputs: Outputs) -> tuple[list[Checkpoint], list[str]]:
         """Write state and outputs; the checkpoints of the tasks, and the state files that they need."""
         rejects = self._rejects()
         if rejects:
             assert self.program.dead_letter is not None
-            originals = self._originals(rejects)
-            stream = self.program.dead_letter
+            stream, originals = self.program.dead_letter, self._originals(rejects)
             limits = self.program.limits.get(stream, ANY)
             dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
-        heads: dict[str, Any] = {}
+        heads: dict[str, Head | None] = {}
         files: list[str] = []
         with self.ports.writing_state():
             for task_run in self.runs:
@@ -285,20 +281,18 @@ class _Container:
     def summary(
         self, checkpoints: list[Checkpoint], files: list[str], receipt: Any, outputs: Outputs, timings_ms: dict[str, float]
     ) -> Summary:
+        notes = [note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())]
         return Summary(
             self.plan.lane,
-            [_wired(checkpoint) for checkpoint in checkpoints],
+            _wired(checkpoints),
             receipt,
             files,
             self._counters(outputs),
-            notes=[*self._notes_of_stores(), *self.ports.signals.troubles()],
+            notes=[*notes, *self.ports.signals.troubles()],
             timings_ms=timings_ms,
             far_times=list(self.far_times.first.values()),
             cut_short=self.cut_short,
         )
-
-    def _notes_of_stores(self) -> Iterator[str]:
-        return (note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ()))
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
         """Each rejected record as it was read; None for a timer, which has none."""
@@ -310,22 +304,19 @@ class _Container:
         return [None if reject.offset < 0 else found[reject.ssp][reject.offset] for reject in rejects]
 
     def _counters(self, outputs: Outputs) -> dict[str, int]:
-        counters: dict[str, int] = {}
+        counters = Counter[str]()
         for task_run in self.runs:
-            for metric, count in task_run.counters.items():
-                counters[metric] = counters.get(metric, 0) + count
-        restored = sum(getattr(task_run.state_if_open, "is_restored", False) for task_run in self.runs)
-        if restored:
-            counters["stores_restored"] = restored
-        dead = sum(reject.error_class != "LateRecord" for reject in self._rejects())
-        if dead:
-            counters["dead_letters"] = dead
-        if self.far_times.count:
-            counters[METRIC] = self.far_times.count
+            counters.update(task_run.counters)
+        others = {
+            "stores_restored": sum(getattr(task_run.state_if_open, "is_restored", False) for task_run in self.runs),
+            "dead_letters": sum(reject.error_class != "LateRecord" for reject in self._rejects()),
+            METRIC: self.far_times.count,
+        }
+        counters.update({metric: count for metric, count in others.items() if count})
         counters["records_written"] = sum(outputs.records.values())
-        return counters
+        return dict(counters)
 
-    def _checkpoint(self, task_run: TaskRun, head: Any) -> Checkpoint:
+    def _checkpoint(self, task_run: TaskRun, head: Head | None) -> Checkpoint:
         plan = task_run.plan
         positions = {
             ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
@@ -337,7 +328,3 @@ class _Container:
         """Up to where a task came in an SSP that the round reads."""
         reached_by = self.reached_by.get(task_run.task, {})
         return reached_by.get(ssp, self.reached_offsets.get(ssp, self.ends.get(ssp, sys.maxsize)))
-
-    def _failure(self, reject: Reject) -> Failure:
-        _, stream, partition = self.plan.ssps[reject.ssp]
-        return Failure(stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback)

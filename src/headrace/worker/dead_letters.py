@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADERS
 from headrace.core.rounds.stream_limits import StreamLimits
-from headrace.worker.operators.base import Reject
+from headrace.exchange.messages import Reject
 from headrace.worker.replay_header import mark_of
-from headrace.worker.rows import HEADERS_TYPE
 
 PREFIX = "headrace."
 _CUT_BYTES = 300  # at least what the header takes that says what was left out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,14 @@ class Merged:
         self._ssp, self._offset = ssp[order], offset[order]
         self._endpoints: list[tuple[int, bool, Rows]] = []
         start = 0
-        by_endpoint: dict[int, list[Rows]] = {}
-        prepared_at: dict[int, bool] = {}
-        for endpoint, _, prepared, rows in gathered:
+        by_endpoint: dict[tuple[int, bool], list[Rows]] = {}  # of an endpoint all rows were prepared, or none
+        for endpoint, _, is_prepared, rows in gathered:
             rows.rank = rank[start : start + len(rows)]
             start += len(rows)
-            by_endpoint.setdefault(endpoint, []).append(rows)
-            prepared_at[endpoint] = prepared
-        for endpoint in sorted(by_endpoint):
-            whole = Rows.concat(by_endpoint[endpoint])
-            self._endpoints.append((endpoint, prepared_at[endpoint], whole.take(np.argsort(whole.rank, kind="stable"))))
+            by_endpoint.setdefault((endpoint, is_prepared), []).append(rows)
+        for (endpoint, is_prepared), batches in sorted(by_endpoint.items(), key=itemgetter(0)):
+            whole = Rows.concat(batches)
+            self._endpoints.append((endpoint, is_prepared, whole.take(np.argsort(whole.rank, kind="stable"))))
         self._stops = _stops(self._ssp, self._offset)
 
     def __len__(self) -> int:

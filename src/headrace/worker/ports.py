@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from headrace.exchange.messages import TaskPlan
-from headrace.model.checkpoint import Checkpoint
-from headrace.worker.operators.base import Reject
+from headrace.exchange.messages import Reject, TaskPlan
+from headrace.model.checkpoint import Checkpoint, Head
 from headrace.worker.task import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
@@ -104,7 +103,7 @@ class WorkerPorts(Protocol):
     def writing_state(self) -> AbstractContextManager[None]:
         """All calls of `write_state` are made within; what they wrote is durable when it is left."""
 
-    def write_state(self, task: TaskPlan, state: Any) -> tuple[Any, list[str]]:
-        """The new head in wire form, and the paths of the files it needs."""
+    def write_state(self, task: TaskPlan, state: Any) -> tuple[Head, list[str]]:
+        """The new head, and the paths of the files it needs."""
 
     def cache_of(self, task: str) -> dict[str, Any]: ...

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADER, REPLAY_HEADERS
-from headrace.worker.rows import HEADERS_TYPE, flat
+from headrace.worker.rows import flat
 
 _DIGITS_MAX = 18
 

@@ -8,56 +8,41 @@ them, so that a merge restores it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import HEADERS_TYPE, header_tuples
 from headrace.errors import SerdeError
 from headrace.model.serde import Failures, Serde
-from headrace.record import Headers, Record
-
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+from headrace.record import Record
 
 
 class Field:
     """The keys or the values of some rows. At least one of `raw`, `typed` and `objects` is present."""
 
-    __slots__ = ("_objects", "_raw", "_typed", "serde")
+    __slots__ = ("_objects", "raw", "serde", "typed")
 
     def __init__(self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None) -> None:
-        self.serde = serde
-        self._raw = raw
-        self._typed = typed
-        self._objects = objects
+        self.serde, self.raw, self.typed, self._objects = serde, raw, typed, objects
 
     def __len__(self) -> int:
-        for form in (self._raw, self._typed, self._objects):
-            if form is not None:
-                return len(form)
-        raise AssertionError("a field without any form")
-
-    @property
-    def raw(self) -> Any:
-        """The bytes if they are at hand, else None."""
-        return self._raw
-
-    @property
-    def typed(self) -> Any:
-        return self._typed
+        return len(next(form for form in (self.raw, self.typed, self._objects) if form is not None))
 
     @property
     def only_raw(self) -> bool:
         """Nothing but the bytes has been made so far."""
-        return self._raw is not None and self._typed is None and self._objects is None
+        return self.raw is not None and self.typed is None and self._objects is None
 
     def objects(self) -> tuple[list[Any], Failures]:
         """Python values; at a failure the value is None."""
         if self._objects is None:
-            if self._typed is not None:
-                self._objects = self._typed.to_pylist()
+            if self.typed is not None:
+                self._objects = self.typed.to_pylist()
             else:
-                objects, failures = _serde(self).decode_many(self._raw)
+                objects, failures = _serde(self).decode_many(self.raw)
                 if failures:
                     return objects, failures
                 self._objects = objects
@@ -65,57 +50,46 @@ class Field:
 
     def arrow(self) -> tuple[Any, Failures]:
         """A typed Arrow array, of the serde's Spark type where it has one, else inferred from the values."""
-        if self._typed is None:
-            if self._objects is None and _serde(self).spark_type is not None:
-                typed, failures = _serde(self).decode_arrow(self._raw)
-                if failures:
-                    return typed, failures
-                self._typed = typed
-            else:
-                objects, failures = self.objects()
-                if failures:
-                    return None, failures
-                if self.serde is not None and self.serde.spark_type is not None:
-                    raw, failures = self.bytes()
-                    if failures:
-                        return None, failures
-                    self._typed, failures = self.serde.decode_arrow(raw)
-                    return self._typed, failures
-                typed, failures = _inferred(objects)
-                if failures:
-                    return None, failures
-                self._typed = typed
-        return self._typed, []
+        if self.typed is None:
+            has_type = self.serde is not None and self.serde.spark_type is not None
+            given, failures = self.bytes() if has_type else self.objects()
+            if failures:
+                return None, failures
+            typed, failures = _serde(self).decode_arrow(given) if has_type else _inferred(given)
+            if failures:
+                return typed, failures
+            self.typed = typed
+        return self.typed, []
 
     def bytes(self) -> tuple[Any, Failures]:
         """A binary array of the encoded values."""
-        if self._raw is None:
-            if self._typed is not None:
+        if self.raw is None:
+            if self.typed is not None:
                 try:
-                    raw, failures = _serde(self).encode_arrow(self._typed)
+                    raw, failures = _serde(self).encode_arrow(self.typed)
                 except SerdeError as error:  # the whole array is of a kind that the serde does not take
                     raw, failures = pa.nulls(len(self), pa.binary()), [(i, error) for i in range(len(self))]
             else:
                 raw, failures = _serde(self).encode_many(self._objects or [])
             if failures:
                 return raw, failures
-            self._raw = raw
-        return self._raw, []
+            self.raw = raw
+        return self.raw, []
 
     def of_serde(self, serde: Serde) -> Field:
         """The same values to be written by another serde."""
         if self.serde is not None and self.serde.form == serde.form:
-            if serde is self.serde or self._raw is not None:
+            if serde is self.serde or self.raw is not None:
                 return self
             if self.serde.spark_type == serde.spark_type:  # of one form, and yet registered elsewhere
-                return Field(serde, None, self._typed, self._objects)
-        if self._typed is not None and self._objects is None and self.serde is None:
-            return Field(serde, typed=self._typed)
+                return Field(serde, None, self.typed, self._objects)
+        if self.typed is not None and self._objects is None and self.serde is None:
+            return Field(serde, typed=self.typed)
         objects, _ = self.objects()
         return Field(serde, objects=objects)
 
     def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        form = self._raw if self._raw is not None else self._typed
+        form = self.raw if self.raw is not None else self.typed
         if form is not None:
             if not form.null_count:
                 return np.zeros(len(form), bool)
@@ -124,11 +98,11 @@ class Field:
         return np.fromiter((value is None for value in self._objects), bool, len(self._objects))
 
     def take(self, indices: np.ndarray[Any, Any]) -> Field:
-        arrow_indices = None if self._raw is None and self._typed is None else pa.array(indices)
+        arrow_indices = None if self.raw is None and self.typed is None else pa.array(indices)
         return Field(
             self.serde,
-            None if self._raw is None else self._raw.take(arrow_indices),
-            None if self._typed is None else self._typed.take(arrow_indices),
+            None if self.raw is None else self.raw.take(arrow_indices),
+            None if self.typed is None else self.typed.take(arrow_indices),
             None if self._objects is None else [self._objects[i] for i in indices.tolist()],
         )
 
@@ -137,10 +111,10 @@ class Field:
         first = fields[0]
         if len(fields) == 1:
             return first
-        if all(field._raw is not None for field in fields):
-            return cls(first.serde, raw=pa.concat_arrays([flat(field._raw) for field in fields]))
-        if all(field._typed is not None for field in fields) and len({str(field._typed.type) for field in fields}) == 1:
-            return cls(first.serde, typed=pa.concat_arrays([flat(field._typed) for field in fields]))
+        if all(field.raw is not None for field in fields):
+            return cls(first.serde, raw=pa.concat_arrays([flat(field.raw) for field in fields]))
+        if all(field.typed is not None for field in fields) and len({str(field.typed.type) for field in fields}) == 1:
+            return cls(first.serde, typed=pa.concat_arrays([flat(field.typed) for field in fields]))
         return cls(first.serde, objects=[value for field in fields for value in field.objects()[0]])
 
 
@@ -170,19 +144,20 @@ def _serde(field: Field) -> Serde:
     return field.serde
 
 
+@dataclass(slots=True, eq=False)
 class Rows:
     """Some records of one task. All arrays have one length. `ssp`: index into the container's table of SSPs; `offset`,
     `timestamp_us`, `rank`: int64; `headers`: an Arrow array of `HEADERS_TYPE` or None for no headers at all. `own_us`: the
     records' own times, where the engine gave them others; only the container that takes the rows looks at them."""
 
-    __slots__ = ("headers", "key", "offset", "own_us", "rank", "ssp", "timestamp_us", "value")
-
-    def __init__(
-        self, ssp: Any, offset: Any, timestamp_us: Any, key: Field, value: Field, headers: Any = None, rank: Any = None
-    ) -> None:
-        self.ssp, self.offset, self.timestamp_us, self.rank = ssp, offset, timestamp_us, rank
-        self.key, self.value, self.headers = key, value, headers
-        self.own_us: Any = None
+    ssp: Any
+    offset: Any
+    timestamp_us: Any
+    key: Field
+    value: Field
+    headers: Any = None
+    rank: Any = None
+    own_us: Any = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -208,41 +183,17 @@ class Rows:
         mask[list(positions)] = False
         return self.where(mask)
 
-    def replaced(self, *, key: Field | None = None, value: Field | None = None, timestamp_us: Any = None) -> Rows:
-        return Rows(
-            self.ssp,
-            self.offset,
-            self.timestamp_us if timestamp_us is None else timestamp_us,
-            key or self.key,
-            value or self.value,
-            self.headers,
-            self.rank,
-        )
-
     def numbered(self) -> Rows:
         """The same rows with their own numbers as rank: what is left of them then says which ones these are."""
-        numbers = np.arange(len(self))
-        return Rows(self.ssp, self.offset, self.timestamp_us, self.key, self.value, self.headers, numbers)
-
-    def with_headers(self, headers: Any) -> Rows:
-        """The same rows with other headers (None: without any)."""
-        return Rows(self.ssp, self.offset, self.timestamp_us, self.key, self.value, headers, self.rank)
-
-    def header_tuples(self) -> list[Headers]:
-        if self.headers is None or self.headers.null_count == len(self.headers):
-            return [()] * len(self)
-        return [() if h is None else tuple((e["name"], e["value"]) for e in h) for h in self.headers.to_pylist()]
+        return replace(self, rank=np.arange(len(self)))
 
     def records(self, streams: Sequence[tuple[str, int]]) -> list[Record]:
         """One `Record` each; keys and values must decode (ask `Field.objects` first). `streams`: SSP to (stream, partition)."""
         keys, values = self.key.objects()[0], self.value.objects()[0]
+        headers = [()] * len(self) if self.headers is None else header_tuples(self.headers)
         names = [streams[i] for i in self.ssp.tolist()]
-        return [
-            Record(key, value, time, headers, where[1], offset, where[0])
-            for key, value, time, headers, offset, where in zip(
-                keys, values, self.timestamp_us.tolist(), self.header_tuples(), self.offset.tolist(), names, strict=True
-            )
-        ]
+        rows = zip(keys, values, self.timestamp_us.tolist(), headers, self.offset.tolist(), names, strict=True)
+        return [Record(key, value, time, own, where[1], offset, where[0]) for key, value, time, own, offset, where in rows]
 
     @classmethod
     def concat(cls, batches: Sequence[Rows]) -> Rows:

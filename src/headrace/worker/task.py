@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,23 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import RECORD_SCHEMA, split
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import ContainerPlan, TaskPlan
+from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
+from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
-from headrace.worker.operators.base import Reject
-from headrace.worker.operators.expiry import Expiry
-from headrace.worker.operators.process import ProcessOperator
-from headrace.worker.operators.stream_joins import StreamStreamJoin
-from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
+from headrace.worker.operators.base import Due
+from headrace.worker.operators.expiry import delete_expired
+from headrace.worker.operators.suppress import closed_until, timer_owner
 from headrace.worker.operators.timers import Timers
 from headrace.worker.replay_header import found_in, marked
-from headrace.worker.rows import HEADERS_TYPE, Rows, flat
-from headrace.worker.vectors import partitions_of
+from headrace.worker.rows import Rows, flat
 
 if TYPE_CHECKING:
     from headrace.worker.ports import WorkerPorts
@@ -43,7 +43,7 @@ class Outputs:
     def __init__(self, partition_counts: Mapping[str, int]) -> None:
         self._counts = partition_counts
         self._batches: dict[str, list[Batch]] = {}
-        self.records: dict[str, int] = {}
+        self.records = Counter[str]()
 
     def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any, partitions: Any = None) -> None:
         """Take `records` (of `output_table`). `routing`: the bytes that choose the partition of each, where it is not
@@ -63,7 +63,7 @@ class Outputs:
                     numbers = partitions[start:stop]
                 mine.append((piece, numbers))
                 start = stop
-        self.records[stream] = self.records.get(stream, 0) + records.num_rows
+        self.records[stream] += records.num_rows
 
     def batches(self) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray[Any, Any]]]:
         """(stream, records, the partition of each), in the order in which they were emitted."""
@@ -71,33 +71,15 @@ class Outputs:
             for batch, partitions in self._batches[stream]:
                 yield stream, batch, partitions
 
-    def by_partition(self) -> Iterator[tuple[str, int, Any]]:
-        """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
-        as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
+    def by_partition(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+        """(stream, partition, records of it): of each partition in the order in which they were emitted, in as many batches as
+        it takes for none to be larger than `PIECE_BYTES` (or one batch that was added)."""
         for stream in sorted(self._batches):
             mine = self._batches[stream]
-            if self._counts[stream] <= FEW_PARTITIONS:
-                groups: Iterator[list[Batch]] = ([one] for one in mine)
-            else:
-                groups = _groups(mine)
-            for group in groups:
-                for partition, table in _split(group):
-                    yield stream, partition, table
-
-
-def _split(group: list[Batch]) -> Iterator[tuple[int, pa.Table]]:
-    """The records of some batches by partition. Most cheaply where they are all of one, as behind a key that stayed."""
-    table = pa.Table.from_batches([batch for batch, _ in group])
-    partitions = group[0][1] if len(group) == 1 else np.concatenate([numbers for _, numbers in group])
-    if bool((partitions == partitions[0]).all()):
-        yield int(partitions[0]), table
-        return
-    order = np.argsort(partitions, kind="stable")
-    ordered = _in_order(table.combine_chunks(), pa.array(order))
-    numbers = partitions[order]
-    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
-    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(numbers[start]), ordered.slice(start, stop - start)
+            for group in ([one] for one in mine) if self._counts[stream] <= FEW_PARTITIONS else _groups(mine):
+                batch = group[0][0] if len(group) == 1 else pa.concat_batches([batch for batch, _ in group])
+                for partition, part in split(batch, np.concatenate([numbers for _, numbers in group])):
+                    yield stream, partition, part
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -122,14 +104,6 @@ def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
         size += batch[0].nbytes
     if group:
         yield group
-
-
-def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
-    """`table.take`, without the work that it makes of headers where no record has any."""
-    headers = table.column("headers")
-    if headers.null_count < len(headers):
-        return table.take(order)
-    return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
 
 
 class FarTimes:
@@ -176,7 +150,7 @@ class TaskRun:
         self.streams = [(stream, partition) for _, stream, partition in container.ssps]
         self.watermark_us = plan.watermark_us
         self.now_us = container.now_us
-        self.counters: dict[str, int] = {}
+        self.counters = Counter[str]()
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
@@ -186,11 +160,11 @@ class TaskRun:
         self.resources: dict[object, Any] = cache.setdefault("resources", {})
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
-        self._program = program
+        self.program = program
         self._marked_endpoints = program.marked_endpoints
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
-        self._state: Any = None
+        self.state_if_open: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
@@ -200,10 +174,8 @@ class TaskRun:
         }
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
-    # --- the context of the operators -------------------------------------------------------------------------------
-
     def count(self, metric: str, by: int = 1) -> None:
-        self.counters[metric] = self.counters.get(metric, 0) + by
+        self.counters[metric] += by
 
     def reject(self, reject: Reject) -> None:
         """Once per record and operator; of what has no record, a timer or what came of it, each counts."""
@@ -214,20 +186,17 @@ class TaskRun:
 
     def late(self, ssp: int, offset: int, operator: str) -> None:
         self.count("late_records")
-        if self._program.dead_letter is not None:
+        if self.program.dead_letter is not None:
             self.reject(Reject(ssp, offset, operator, "LateRecord", "the record came after its window had closed"))
 
     def may_choose(self, name: str) -> bool:
-        return name in self._program.partition_counts and name not in self._program.read_by_the_job
+        return name in self.program.partition_counts and name not in self.program.read_by_the_job
 
     def database(self, name: str) -> Any:
         return self.state.database(name)
 
-    def partition_count(self, stream: str) -> int:
-        return self._program.partition_counts[stream]
-
     def limits_of(self, stream: str) -> StreamLimits:
-        limits = self._program.limits.get(stream, ANY)
+        limits = self.program.limits.get(stream, ANY)
         return limits if self.replay is None else limits.with_room_for(len(REPLAY_HEADER) + len(str(self.replay)))
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
@@ -238,45 +207,29 @@ class TaskRun:
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state and timers."""
-        if self._program.stateful:
+        if self.program.stateful:
             self.state.savepoint()
         return dict(self.timers.earliest)
 
     def roll_back(self, mark: dict[str, int | None]) -> None:
-        if self._program.stateful:
+        if self.program.stateful:
             self.state.roll_back()
         self.timers.earliest.update(mark)
-
-    def timer_owner_of(self, operator: str) -> str:
-        """The name that the timers of an operator are kept under: its own, or the one it had before it was renamed."""
-        return self._program.timer_owners.get(operator, operator)
-
-    def key_serde_of(self, operator: str) -> Any:
-        """The serde of the keys that reach an operator with state."""
-        return self._program.key_serdes[operator]
-
-    # --- state ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> Any:
         """The task's state at its base, opened when first used."""
-        if self._state is None:
+        if self.state_if_open is None:
             self._entered = self._open_state()
-            self._state = self._entered.__enter__()
-        return self._state
-
-    @property
-    def state_if_open(self) -> Any:
-        return self._state
+            self.state_if_open = self._entered.__enter__()
+        return self.state_if_open
 
     def close(self, damage: Exception | None = None) -> None:
         """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is rebuilt."""
         if self._entered is not None:
-            entered, self._entered, self._state = self._entered, None, None
+            entered, self._entered, self.state_if_open = self._entered, None, None
             trace = None if damage is None else damage.__traceback__
             entered.__exit__(None if damage is None else type(damage), damage, trace)
-
-    # --- the round --------------------------------------------------------------------------------------------------
 
     @property
     def place(self) -> str:
@@ -289,7 +242,7 @@ class TaskRun:
         if self._suppressing and (closed_us := closed_until(self)) is not None:
             self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
         if self._expires:
-            expired = Expiry(self).run(self.watermark_us, self._windows)
+            expired = delete_expired(self, self.watermark_us, self._windows)
             if expired:
                 self.count("entries_expired", expired)
         due_us = {} if self.watermark_us is None else {"event": self.watermark_us}
@@ -297,19 +250,13 @@ class TaskRun:
         self._fire("wall", due_us | {"wall": self.now_us})
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
-        by_operator: dict[str, list[tuple[int, bytes, str, str]]] = {}
+        by_operator: dict[str, list[Due]] = {}
         for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
             running = self.graph.operators.get(self._timers_of.get(name, name))
-            if isinstance(running, SuppressOperator):
-                self.count("windows_closed", running.close(due))
-            elif isinstance(running, StreamStreamJoin):
-                self.count("join_windows_closed", running.close(due))
-            elif isinstance(running, ProcessOperator):
-                self.count("timers_fired", running.fire(due, until_us))
-            else:  # the operator was edited away while a timer was pending
-                self.count("timers_orphaned", len(due))
+            # None: the operator was edited away while a timer was pending.
+            self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
 
     def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
         rows.rank = np.arange(self._rank, self._rank + len(rows))
@@ -321,26 +268,17 @@ class TaskRun:
         self.count("records", len(rows))
         if endpoint in self._marked_endpoints and (number := found_in(rows.headers)) is not None:
             self.replay = max(number, self.replay or 0)
-        if prepared:
-            self.graph.push_prepared(endpoint, rows)
-        else:
-            self.graph.push(endpoint, rows)
+        self.graph.push(endpoint, rows, is_prepared=prepared)
 
     def finish(self) -> None:
         self.graph.finish()
-        if self._state is not None:
+        if self.state_if_open is not None:
             self.timers.settle()
 
 
 def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Table:
     """Records in the row shape of all systems (`ports`). Keys and values of 2 GiB and more are in several arrays."""
-    count = len(timestamp_us)
-    return pa.Table.from_arrays(
-        [
-            key.cast(pa.binary()) if key.type != pa.binary() else key,
-            value.cast(pa.binary()) if value.type != pa.binary() else value,
-            pa.array(timestamp_us, pa.int64()),
-            pa.nulls(count, HEADERS_TYPE) if headers is None else headers.cast(HEADERS_TYPE),
-        ],
-        names=["key", "value", "timestamp_us", "headers"],
-    )
+    count, kinds = len(timestamp_us), RECORD_SCHEMA.types
+    columns = [key, value, pa.array(timestamp_us, pa.int64()), pa.nulls(count, kinds[3]) if headers is None else headers]
+    cast = [column if column.type == kind else column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(cast, schema=RECORD_SCHEMA)

@@ -1,9 +1,8 @@
 """The form of what is stored: a checksum before each value, and the record that says which state a store holds.
 
-A stored value is the low 32 bits of xxh3_64(database name | key | value), big-endian, and the value. LMDB itself does
-not notice a flipped bit (protocol.md 19). The sum of all checksums and the number of entries, kept in the meta record,
-find what a look at single values cannot: entries that vanished, or came twice.
-"""
+A stored value is the low 32 bits of xxh3_64(database name | key | value), big-endian, and the value. LMDB itself does not
+notice a flipped bit (protocol.md 19). The sum of all checksums and the number of entries, kept in the meta record, find what a
+look at single values cannot: entries that vanished, or came twice."""
 
 from __future__ import annotations
 
@@ -26,7 +25,6 @@ _digest = xxhash.xxh3_64_digest  # big-endian: the low 32 bits are its last 4 by
 
 
 def packed(db: str, keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
-    """What is stored under `keys` for `values`."""
     prefix = db.encode()
     return [_digest(prefix + key + value)[4:] + value for key, value in zip(keys, values, strict=True)]
 
@@ -35,7 +33,7 @@ def unpacked(db: str, key: bytes, stored: bytes) -> bytes:
     """The value in `stored`; `StoreDamagedError` if its checksum is not that of this entry."""
     value = stored[CHECKSUM_BYTES:]
     if _digest(db.encode() + key + value)[4:] != stored[:CHECKSUM_BYTES]:
-        raise _damage(db, key)
+        raise StoreDamagedError(f"store {db}: the value under key {key.hex()} differs from its checksum")
     return value
 
 
@@ -50,10 +48,6 @@ def unpacked_many(db: str, found: Sequence[tuple[bytes, bytes]]) -> dict[bytes, 
         for key, stored in found:
             unpacked(db, key, stored)
     return values
-
-
-def _damage(db: str, key: bytes) -> StoreDamagedError:
-    return StoreDamagedError(f"store {db}: the value under key {key.hex()} differs from its checksum")
 
 
 def checksum_sum(stored: Iterable[bytes]) -> int:
@@ -71,7 +65,6 @@ class Meta(msgspec.Struct, frozen=True):
     KEY: ClassVar[bytes] = b"state"
 
     def changed_by(self, added: Sequence[bytes], removed: Sequence[bytes]) -> Meta:
-        """After the stored values `removed` gave way to `added`."""
         total = (self.checksums + checksum_sum(added) - checksum_sum(removed)) % _SUM_MODULUS
         return replace(self, entries=self.entries + len(added) - len(removed), checksums=total)
 
@@ -80,7 +73,6 @@ class Meta(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_stored(cls, stored: bytes) -> Meta:
-        """`StoreDamagedError` if it differs from its checksum."""
         return _DECODER.decode(unpacked(META_DB, cls.KEY, stored))
 
 

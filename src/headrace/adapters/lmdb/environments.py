@@ -1,8 +1,7 @@
 """The LMDB environments that this process has open, and everything that is done to one but reading for a round.
 
 LMDB must not open one environment twice in a process, and opening costs more than a small round: so environments stay
-open between rounds. Only the owner of a store folder (`ownership`) touches its environment.
-"""
+open between rounds. Only the owner of a store folder (`ownership`) touches its environment."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Meta, packed
 from headrace.errors import StateError, StoreDamagedError
+from headrace.state.batches import db_of
 
 DATA_FILE = "data.mdb"
 MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full
@@ -58,10 +58,10 @@ class Environment:
     pid: int
     handles: dict[str, Any] = field(default_factory=dict)
     busy: bool = False
-    place: Path = field(init=False)  # the store folder that it is of
 
-    def __post_init__(self) -> None:
-        self.place = self.folder.parent
+    @property
+    def place(self) -> Path:
+        return self.folder.parent
 
     def refresh(self) -> None:
         """Take in what other processes did since: a larger map, new databases; and free the slots of dead readers."""
@@ -94,11 +94,9 @@ class Environment:
     def apply(
         self, base: str, after: str, changes: Callable[[], Iterable[pa.RecordBatch]], applying: Callable[[], None] | None = None
     ) -> bool:
-        """In one transaction: if the store holds the state `base`, apply `changes` and call it `after`; else False.
-
-        `changes` may be called several times. `applying` is called before the transaction is committed. No transaction
-        of this process may be open on the environment: the map may have to grow.
-        """
+        """In one transaction: if the store holds the state `base`, apply `changes` and call it `after`; else False. `changes`
+        may be called several times. `applying` is called before the transaction is committed. No transaction of this process
+        may be open on the environment: the map may have to grow."""
 
         def attempt(txn: Any, opened: dict[str, Any]) -> bool:
             meta = self.meta(txn)
@@ -114,10 +112,8 @@ class Environment:
         return self._in_transaction(attempt)
 
     def load(self, batches: Iterable[pa.RecordBatch], *, append: bool) -> int:
-        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows.
-
-        `append`: every key is larger than those its database holds, which is faster and packs pages tightly.
-        """
+        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows. `append`:
+        every key is larger than those its database holds, which is faster and packs pages tightly."""
         rows = 0
         for batch in batches:
 
@@ -146,7 +142,7 @@ class Environment:
         raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
 
     def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False) -> Meta:
-        db = str(batch.column(0)[0].as_py())
+        db = db_of(batch)
         keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
         handle = self._handle(txn, opened, db)
         with txn.cursor(db=handle) as cursor:
@@ -155,8 +151,8 @@ class Environment:
                 for key, value in zip(keys, values, strict=True):
                     if value is None:
                         txn.delete(key, db=handle)
-                kept = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-                keys, values = [key for key, _ in kept], [value for _, value in kept]
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
             stored = packed(db, keys, values)
             consumed, _ = cursor.putmulti(list(zip(keys, stored, strict=True)), append=append)
             if consumed != len(keys):
@@ -235,10 +231,13 @@ def _close(folder: Path) -> None:
 
 def _opened(folder: Path) -> Environment:
     folder.mkdir(parents=True, exist_ok=True)
+    map_bytes = MAP_BYTES
+    with suppress(OSError):
+        map_bytes = max(map_bytes, 2 * (folder / DATA_FILE).stat().st_size)
     with damage_named(folder):
         opened = lmdb.open(
             str(folder),
-            map_size=max(MAP_BYTES, _map_bytes_of(folder)),
+            map_size=map_bytes,
             max_dbs=_DATABASES_MAX,
             max_readers=_READERS_MAX,
             sync=False,  # the boot id shows what a power cut left, and it is rebuilt
@@ -246,13 +245,6 @@ def _opened(folder: Path) -> Environment:
             writemap=False,  # a stray write of the process must not reach the file
         )
     return Environment(folder, opened, os.getpid())
-
-
-def _map_bytes_of(folder: Path) -> int:
-    try:
-        return 2 * (folder / DATA_FILE).stat().st_size
-    except OSError:
-        return 0
 
 
 def _forget_those_of_the_parent() -> None:

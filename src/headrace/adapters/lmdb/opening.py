@@ -1,8 +1,7 @@
 """How a task's local store is made ready for a round: owned, proved whole, and at the state the round builds on.
 
-A store is a cache. If anything is wrong with it, it is rebuilt from the state files that the head names, into a new
-generation beside the old one; only a state file that is missing or damaged is an error (protocol.md 17-20).
-"""
+A store is a cache. If anything is wrong with it, it is rebuilt from the state files that the head names, into a new generation
+beside the old one; only a state file that is missing or damaged is an error (protocol.md 17-20)."""
 
 from __future__ import annotations
 
@@ -14,54 +13,45 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from operator import lt
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import pyarrow as pa
 from lmdb import verify as structure
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.entries import Meta, unpacked_many
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
-from headrace.adapters.lmdb.mark import StoreMark, check_seal, read_mark, write_mark
 from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.store import TaskStore
+from headrace.adapters.lmdb.store_status import StoreStatus, check_seal, read_status, write_status
 from headrace.errors import StateError, StoreDamagedError
-from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
+from headrace.model.checkpoint import EMPTY, Head, StateFileKind, identity_of
+from headrace.state.files import StateFiles
 
 _log = logging.getLogger("headrace.state")
 _VERIFIED_AT_ONCE = 16_384
 _structure_problems: Callable[..., list[str]] = structure.verify
 
 
-class StateReader(Protocol):
-    """Where state files are read from."""
-
-    def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
-        """The file's batches, checked; `StateError` naming the file if it is missing or damaged."""
-
-
 @contextmanager
 def open_task_store(
     folder: Path,
     head: Head | None,
-    files: StateReader,
+    files: StateFiles,
     *,
     run_id: str,
     boot_id: str,
     applying: Callable[[], None] | None = None,
 ) -> Iterator[TaskStore]:
-    """The local store under `folder` at the state of `head` (None: empty), for this process alone while open.
-
-    `run_id` names the driver's run, `boot_id` the machine's boot. `applying` is called inside each write transaction
-    that applies a file, before its commit. A `StoreDamagedError` that leaves the context makes the next opening rebuild
-    the store: so a round that meets one opens it once more. Errors: `StateError` for a state file that is missing or
-    damaged, a network file system, or a folder that others hold.
-    """
+    """The local store under `folder` at the state of `head` (None: empty), for this process alone while open. `run_id` names
+    the driver's run, `boot_id` the machine's boot. `applying` is called inside each write transaction that applies a file,
+    before its commit. A `StoreDamagedError` that leaves the context makes the next opening rebuild the store: so a round that
+    meets one opens it once more. `StateError`: a state file is missing or damaged, the file system is a network's, or others
+    hold the folder."""
     folder = folder.absolute()
     refuse_network_file_system(folder)
     with owned(folder) as (place, troubles):
@@ -86,7 +76,7 @@ class _Opening:
 
     place: Path
     head: Head | None
-    files: StateReader
+    files: StateFiles
     run_id: str
     boot_id: str
     troubles: list[str]
@@ -94,7 +84,7 @@ class _Opening:
     notes: list[str] = field(init=False)
     is_restored: bool = False
     environment: Environment | None = None
-    mark: StoreMark | None = None
+    status: StoreStatus | None = None
 
     def __post_init__(self) -> None:
         self.notes = list(self.troubles)
@@ -116,76 +106,75 @@ class _Opening:
         return TaskStore(environment, self.notes, self.troubles, is_restored=self.is_restored)
 
     def close(self, damaged: bool) -> None:
-        """Say in the mark that the store was left in order, and leave the environment to the next round."""
-        environment, mark = self.environment, self.mark
-        assert environment is not None and mark is not None
+        """Record in the status that the store was left in order, and leave the environment to the next round."""
+        environment, status = self.environment, self.status
+        assert environment is not None and status is not None
         size = (environment.folder / DATA_FILE).stat().st_size
-        write_mark(self.place, replace(mark, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
+        write_status(self.place, replace(status, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
         environments.give_back(environment)
-
-    # --- what is there ----------------------------------------------------------------------------------------------
 
     def _usable(self) -> Environment | None:
         """The environment that is there, proved whole; None if there is none, `StoreDamagedError` if it is not."""
-        mark = read_mark(self.place)
-        if mark is None:
+        status = read_status(self.place)
+        if status is None:
             return None
-        folder = self.place / mark.generation
+        folder = self.place / status.generation
         environments.close_others(self.place, folder)
         try:
             size = (folder / DATA_FILE).stat().st_size
         except OSError:
             return None
-        if mark.boot_id != self.boot_id:
+        if status.boot_id != self.boot_id:
             self.notes.append("rebuilt from its state files: the machine was restarted and the store was not synced")
             return None
-        if mark.damaged:
+        if status.damaged:
             raise StoreDamagedError("the last round found it damaged")
-        if mark.verifying is not None:
-            raise StoreDamagedError(f"process {mark.verifying} ended while it verified the store")
-        if mark.in_use is not None or mark.run_id != self.run_id:
-            mark = self._verified(mark, folder)
-        elif size < mark.bytes:
-            raise StoreDamagedError(f"expected at least {mark.bytes} bytes, found {size}")
-        environment = self._take(folder, mark)
-        if mark.in_use is None and mark.txnid and environment.txnid != mark.txnid:
-            raise StoreDamagedError(f"expected transaction {mark.txnid}, found {environment.txnid}")
+        if status.verifying is not None:
+            raise StoreDamagedError(f"process {status.verifying} ended while it verified the store")
+        if status.in_use is not None or status.run_id != self.run_id:
+            status = self._verified(status, folder)
+        elif size < status.bytes:
+            raise StoreDamagedError(f"expected at least {status.bytes} bytes, found {size}")
+        environment = self._take(folder, status)
+        if status.in_use is None and status.txnid and environment.txnid != status.txnid:
+            raise StoreDamagedError(f"expected transaction {status.txnid}, found {environment.txnid}")
         return environment
 
-    def _verified(self, mark: StoreMark, folder: Path) -> StoreMark:
-        """The mark of a store that another process left, after all of it was looked at: by its seal, or by a scan."""
+    def _verified(self, status: StoreStatus, folder: Path) -> StoreStatus:
+        """The status of a store that another process left, after all of it was looked at: by its seal, or by a scan."""
         started = time.monotonic()
-        if mark.in_use is None and (folder / DATA_FILE).stat().st_size < mark.bytes:
-            raise StoreDamagedError(f"expected at least {mark.bytes} bytes")
+        if status.in_use is None and (folder / DATA_FILE).stat().st_size < status.bytes:
+            raise StoreDamagedError(f"expected at least {status.bytes} bytes")
         environments.close_others(self.place, None)
-        if mark.in_use is None and mark.content:
-            check_seal(mark, folder)
+        if status.in_use is None and status.content:
+            check_seal(status, folder)
             _log.debug("local store %s is as it was sealed, read in %.2f s", folder, time.monotonic() - started)
-            return replace(mark, run_id=self.run_id)
+            return replace(status, run_id=self.run_id)
         check_structure(folder)
         # Should LMDB fault on what it maps, this process ends; the next one reads here that it did so, and rebuilds.
-        write_mark(self.place, replace(mark, verifying=os.getpid()))
+        write_status(self.place, replace(status, verifying=os.getpid()))
         environment = environments.take(folder)
         try:
             check_entries(environment)
         finally:
             environments.give_back(environment)
         _log.debug("verified local store %s in %.2f s", folder, time.monotonic() - started)
-        return replace(mark, run_id=self.run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
+        return replace(status, run_id=self.run_id, verifying=None, txnid=0 if status.in_use is not None else status.txnid)
 
-    def _take(self, folder: Path, mark: StoreMark) -> Environment:
-        self.mark = replace(mark, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
-        write_mark(self.place, self.mark)
+    def _take(self, folder: Path, status: StoreStatus) -> Environment:
+        self.status = replace(status, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
+        write_status(self.place, self.status)
         self.environment = environments.take(folder)
         return self.environment
-
-    # --- forward ----------------------------------------------------------------------------------------------------
 
     def _caught_up(self, environment: Environment) -> bool:
         """Apply the files of the head that the store lacks; False if its state is none that the head goes through."""
         with environment.lmdb.begin() as txn:
             held = environment.meta(txn).identity
-        states = _states_of(self.head)
+        # The identities that a store on its way to the head goes through: empty, then after each file.
+        states = [EMPTY]
+        if self.head is not None:
+            states += [*(file.identity for file in self.head.files[:-1]), self.head.identity]
         if held not in states:
             self.notes.append(
                 "rebuilt from its state files, as after a rewind; nothing is damaged: "
@@ -198,14 +187,10 @@ class _Opening:
             if file.kind is StateFileKind.SNAPSHOT:
                 return False  # it holds no deletions, so it needs an empty store, and is best loaded piece by piece
 
-            def changes(file: StateFile = file) -> Iterator[pa.RecordBatch]:
-                return self.files.batches(file)
-
+            changes = partial(self.files.batches, file)
             if not environment.apply(states[index], states[index + 1], changes, self.applying):
                 return False
         return True
-
-    # --- rebuild ----------------------------------------------------------------------------------------------------
 
     def _rebuilt(self) -> Environment:
         """A new generation, made of the head's files one after the other; the old ones are removed."""
@@ -229,26 +214,15 @@ class _Opening:
             environments.remove(folder)
             raise
         if self.head is not None:
-            seconds = time.monotonic() - started
-            count = len(self.head.files)
+            count, seconds = len(self.head.files), time.monotonic() - started
             read = f"{count} state file{'' if count == 1 else 's'}"
             self.notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
             self.is_restored = True
         environments.give_back(environment)
-        return self._take(folder, StoreMark(generation, self.boot_id, self.run_id))
+        return self._take(folder, StoreStatus(generation, self.boot_id, self.run_id))
 
 
-def _states_of(head: Head | None) -> list[str]:
-    """The identities that a store on its way to `head` goes through: empty, then after each file."""
-    if head is None:
-        return [EMPTY]
-    return [EMPTY, *(file.identity for file in head.files[:-1]), head.identity]
-
-
-# --- the scan -----------------------------------------------------------------------------------------------------------------
-#
-# The proof that a store which another process left without a seal is whole: structure first, then every entry.
-#
+# The scan: the proof that a store which another process left without a seal is whole: structure first, then every entry.
 # Costs 2 to 3.5 s per million keys on one core, in three passes. The pages, without LMDB, which may crash on a damaged
 # tree and says nothing about a damaged free list, after which it would overwrite live pages. The checksum of each entry,
 # and their sum. A look-up of every key, both ways round: a damaged separator hides keys that a scan still finds.
@@ -295,8 +269,6 @@ def _checked_database(db: str, cursor: Any, found: Meta) -> Meta:
         is_at_entry = cursor.set_key(last) and cursor.next()
     return found
 
-
-# --- the disk -----------------------------------------------------------------------------------------------------------------
 
 # 9p and virtiofs are left out: they are how a virtual machine sees its own host's disk
 _NATIVE_TYPES = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs")

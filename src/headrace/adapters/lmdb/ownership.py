@@ -1,8 +1,7 @@
 """Who may use a store folder: one process at a time, through flock, which the kernel gives up when it dies.
 
 A folder that a stopped process holds would block for ever (a worker stopped inside an LMDB write transaction keeps
-LMDB's lock, too): then a sibling folder is used, `<task>~1` and so on, and built from the state files (protocol.md 18).
-"""
+LMDB's lock, too): then a sibling folder is used, `<task>~1` and so on, and built from the state files (protocol.md 18)."""
 
 from __future__ import annotations
 
@@ -25,11 +24,9 @@ _POLL_S = 0.02
 
 @contextmanager
 def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]:
-    """Own `folder`, or a sibling of it, while the context lasts; gives the folder and what there is to say about it.
-
-    Waits at most `wait_s` for a running process to release it, not at all for a stopped one. Errors: `StateError` if the
-    siblings are taken as well.
-    """
+    """Own `folder`, or a sibling of it, while the context lasts; gives the folder and what there is to say about it. Waits at
+    most `wait_s` for a running process to release it, not at all for a stopped one. `StateError` if the siblings are taken
+    too."""
     notes: list[str] = []
     for number in range(_SIBLINGS_MAX):
         place = _sibling(folder, number)
@@ -122,11 +119,8 @@ def _is_current(lock: int, path: str) -> bool:
 
 
 def _remove_siblings(folder: Path) -> None:
-    """Remove the siblings that are no longer used; the first folder is in use again.
-
-    From the last one on, up to one that is in use: so there are none where there is not the first of them, and at most
-    openings no more than that has to be asked.
-    """
+    """Remove the siblings that are no longer used; the first folder is in use again. From the last one on, up to one that is in
+    use: so there are none where there is not the first of them, and at most openings no more than that has to be asked."""
     if not os.path.exists(_sibling(folder, 1)):
         return
     for number in reversed(range(1, _SIBLINGS_MAX)):

@@ -14,12 +14,10 @@ from headrace.errors import StoreDamagedError
 
 
 class TaskStore:
-    """The local store of one task, owned by this process while it is open.
-
-    All reads come from one read transaction, begun when the store was opened: they see the state of `identity`. `notes`
-    says how it was opened; of these `troubles` are out of the ordinary, for the round's summary. `is_restored`: its state
-    was read from the state files, as after a rewind or on another machine.
-    """
+    """The local store of one task, owned by this process while it is open. All reads come from one read transaction, begun when
+    the store was opened: they see the state of `identity`. `notes` says how it was opened; of these `troubles` are out of the
+    ordinary, for the round's summary. `is_restored`: its state was read from the state files, as after a rewind or on another
+    machine."""
 
     def __init__(self, environment: Environment, notes: list[str], troubles: list[str], *, is_restored: bool = False) -> None:
         self.folder = environment.folder
@@ -38,7 +36,6 @@ class TaskStore:
             self._handles = dict(self._environment.handles)
 
     def end(self) -> None:
-        """End the read transaction; nothing can be read before the next `begin`."""
         if self._txn is not None:
             self._txn.abort()
             self._txn = None
@@ -52,7 +49,6 @@ class TaskStore:
         return self._meta.entries
 
     def databases(self) -> list[str]:
-        """The databases that have ever been written to, sorted."""
         return sorted(name for name in self._handles if name != META_DB)
 
     def get(self, db: str, key: bytes) -> bytes | None:
@@ -104,12 +100,9 @@ class TaskStore:
     def apply(
         self, base: str, after: str, changes: Callable[[], Iterable[pa.RecordBatch]], applying: Callable[[], None] | None = None
     ) -> bool:
-        """Apply the changes that lead from the state `base` to `after`, if `base` is what the store holds; else False.
-
-        One LMDB transaction, all or nothing (protocol.md 17). `changes` gives batches as `state_batches` describes
-        them and may be called again; `applying` is called just before the commit. Ends the read transaction and begins
-        one on the outcome.
-        """
+        """Apply the changes that lead from the state `base` to `after`, if `base` is what the store holds; else False. One LMDB
+        transaction, all or nothing (protocol.md 17). `changes` gives batches as `state.batches` describes them and may be
+        called again; `applying` is called just before the commit. Ends the read transaction and begins one on the outcome."""
         self.end()
         try:
             return self._environment.apply(base, after, changes, applying)

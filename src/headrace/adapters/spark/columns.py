@@ -25,15 +25,11 @@ READER_COLUMNS = (
 _REFUSED = {
     "Aggregate": "an aggregation",
     "Sort": "a sort",
-    "GlobalLimit": "a limit",
-    "LocalLimit": "a limit",
-    "Repartition": "an exchange",
-    "RepartitionByExpression": "an exchange",
-    "RebalancePartitions": "an exchange",
     "Window": "a window",
-    "Deduplicate": "a deduplication",
-    "Distinct": "a deduplication",
     "Union": "a union",
+    **dict.fromkeys(("GlobalLimit", "LocalLimit"), "a limit"),
+    **dict.fromkeys(("Repartition", "RepartitionByExpression", "RebalancePartitions"), "an exchange"),
+    **dict.fromkeys(("Deduplicate", "Distinct"), "a deduplication"),
 }
 
 
@@ -47,7 +43,6 @@ _whole_of: dict[str, Callable[[Any], Any]] = {
 
 
 def reader_schema(source: Source) -> str:
-    """The schema of what the reader of a source yields, as DDL."""
     return f"{READER_COLUMNS}, key {spark_type(source.key)}, value {spark_type(source.value)}"
 
 
@@ -72,11 +67,10 @@ def opened(read: Any) -> Any:
 
 
 def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
-    """`rows` through the source's time expression and the operators of `chain`."""
     if source.timestamp is not None and source.timestamp.in_jvm:
         given, untimed = source.timestamp, rows
         text = f"timestamp of {source.stream!r}"
-        rows = _tried(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
+        rows = _analysed(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
     for node in chain:
         rows = _applied(rows, node, source)
     return rows
@@ -92,18 +86,17 @@ def _timed(rows: Any, time: Any, source: Source) -> Any:
         return timed.withColumn("timestamp", F.timestamp_micros(F.round(column * (UNIT_NS[unit] / 1_000)).cast("bigint")))
     if unit != "us" or not isinstance(given, _TIMES):
         expected = "a number" if unit != "us" else "a timestamp or a number"
+        hint = "give a Spark timestamp, such as timestamp_millis(value.ts), or a number and timestamp_unit="
         raise TopologyError(
             f"timestamp of {source.stream!r}: the expression gives {given.simpleString()}, expected {expected}",
-            f"timestamp_unit={unit!r} is for numbers: leave it out"
-            if isinstance(given, _TIMES)
-            else "give a Spark timestamp, such as timestamp_millis(value.ts), or a number and timestamp_unit=",
+            f"timestamp_unit={unit!r} is for numbers: leave it out" if isinstance(given, _TIMES) else hint,
         )
     return timed.withColumn("timestamp", column.cast("timestamp"))
 
 
 def _applied(rows: Any, node: Node, source: Source) -> Any:
     def tried(kind: str, function: Function, make: Callable[[Any], Any]) -> Any:
-        return _tried(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
+        return _analysed(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
 
     match node:
         case Filter(predicate=predicate, negate=False):
@@ -124,26 +117,22 @@ def _column(function: Function) -> Any:
     return F.expr(function.body) if function.kind is FunctionKind.SQL else function.body
 
 
-def _tried(rows: Any, operator: str, function: Function, source: Source, make: Callable[[], Any]) -> Any:
+def _analysed(rows: Any, operator: str, function: Function, source: Source, make: Callable[[], Any]) -> Any:
     """Run Spark's analysis of one operator over `rows`; what it refuses becomes an error of the topology."""
     try:
         made = make()
         made.schema  # noqa: B018  (asks Spark to analyse the plan)
         return made
     except PySparkException as error:
-        raise refused(operator, function.label, function.given_at, error, rows, _untyped(source)) from None
-
-
-def _untyped(source: Source) -> frozenset[str]:
-    """Which sides of a source are JSON without a schema."""
-    sides = {"key": source.key, "value": source.value}
-    return frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
+        sides = {"key": source.key, "value": source.value}
+        untyped = frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
+        raise refused(operator, function.label, function.given_at, error, rows, untyped) from None
 
 
 def _transformed(rows: Any, node: Transform, source: Source) -> Any:
     given = f"transform {node.name!r}"
     function = Function(FunctionKind.RECORD, node.function, node.label, node.given_at)
-    made = _tried(rows, given, function, source, lambda: _data_frame(given, node, rows))
+    made = _analysed(rows, given, function, source, lambda: _data_frame(given, node, rows))
     missing = [name for name in ("_at", "key", "value") if name not in made.columns]
     if missing:
         raise TopologyError(
@@ -160,7 +149,6 @@ def _transformed(rows: Any, node: Transform, source: Source) -> Any:
 
 
 def _data_frame(operator: str, node: Transform, rows: Any) -> Any:
-    """What the user's function makes of `rows`, if that is a DataFrame."""
     hint = "transform is given a DataFrame, and must return one; for a function of one record use map_values or map"
     try:
         made = node.function(rows)

@@ -46,16 +46,20 @@ def _end_of(code: int) -> str:
 
 
 def forget(session: Any) -> None:
-    """Forget a session whose JVM has ended: the next one is of a JVM of its own."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
     for _ in range(2):  # the first call ends at the JVM that is not there, the next continues behind that
         with suppress(Exception):
             session.sparkContext.stop()
     with suppress(Exception):
         session.sparkContext._gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
+    forget_gateway()
+
+
+def forget_gateway() -> None:
+    """Let the next start have a JVM of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 

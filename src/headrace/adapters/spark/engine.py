@@ -1,55 +1,39 @@
 """Running a round's containers on Spark: one Spark job per round, one row back per container's Spark task.
 
-Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
-reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
-container."""
+Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a reader,
+the expressions and the container are one stage without a shuffle; several endpoints are united and routed by container."""
 
 from __future__ import annotations
 
 import base64
+import logging
 import sys
+import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.adapters.spark.in_worker import (
-    Containers,
-    DecodedPrefix,
-    Decoder,
-    Reader,
-    ReadPrefix,
-    RunContainer,
-    RunPrepared,
-    counted,
-    no_rows,
-)
-from headrace.adapters.spark.placement import collected, run_on_each_machine
+from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainer, RunPrepared, counted, no_rows
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure
 from headrace.model.topology import Node, Source
 
+LOG = logging.getLogger("headrace.job")
 _SUMMARY = "summary string"
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaReading:
-    """How rounds read Kafka: the options of Spark's reader, and what decodes its rows in front of a Column prefix."""
-
-    options: Mapping[str, str] = field(repr=False)  # there are passwords in it
-    decoded_prefix: DecodedPrefix
-
-
 class SparkEngine:
-    """See `headrace.exchange.engine.Engine`. The three functions are what runs in the worker; `wiring` gives them."""
+    """See `headrace.exchange.engine.Engine`. The three functions are what runs in the worker; `wiring` gives them.
+    `kafka_options`: those of Spark's reader, which then reads for `read_prefix` to decode (None: it reads by itself)."""
 
     def __init__(
         self,
@@ -59,9 +43,9 @@ class SparkEngine:
         read_prefix: ReadPrefix,
         stop_session: bool,
         closed: Callable[[], None] = lambda: None,
-        kafka: KafkaReading | None = None,
+        kafka_options: Mapping[str, str] | None = None,
     ) -> None:
-        self._kafka = kafka
+        self._kafka_options = kafka_options
         self._session = session
         self._context = session.sparkContext
         self._run_container, self._run_prepared, self._read_prefix = run_container, run_prepared, read_prefix
@@ -71,10 +55,8 @@ class SparkEngine:
         self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self.slots = slots_of(session)
-        self.reads = kafka is not None
+        self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
-
-    # --- the port ---------------------------------------------------------------------------------------------------
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         pickled = self._pickled_program(program)
@@ -82,9 +64,11 @@ class SparkEngine:
         try:
             self._begin(sub_topology, round_id, program)
             if self._is_small(works, program):
-                rows = self._small(program, pickled, _payloads(works)[0])
+                # Without a DataFrame there is no query to plan, which halves the time of a near-empty round.
+                worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
+                rows = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
             else:
-                rows = collected(self._context, self._made(program, pickled, works), locations)
+                rows = _collected(self._context, self._made(program, pickled, works), locations)
         except Exception as error:
             raise self._failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
@@ -104,7 +88,7 @@ class SparkEngine:
             len(works) == 1
             and works[0][0].location is None
             and program.is_plain
-            and (self._kafka is None or not any(work.inputs for work in works[0]))
+            and (not self.reads or not any(work.inputs for work in works[0]))
         )
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
@@ -116,22 +100,21 @@ class SparkEngine:
 
     def _evaluate(self, program: Any, works: Sequence[Sequence[ContainerWork]]) -> None:
         """Run nothing but the Column prefixes, over what `works` read."""
-        pickled = self._pickled_program(program)
         streams = {piece.stream for group in works for work in group for piece in work.inputs}
         for number, endpoint in enumerate(program.endpoints):
             if endpoint.chain and program.node(endpoint.source).stream in streams:
-                rows = self._endpoint(program, pickled, works, number, 1, [], False, reports=False)
+                rows = self._endpoint(program, works, number, 1, [], False, reports=False)
                 rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any, endpoints: Sequence[int]
     ) -> Sequence[Any]:
-        pickled = self._pickled_program(program)
+        self._pickled_program(program)  # here: what cannot be pickled is no failure of Spark's
         try:
             self._begin(sub_topology, round_id, program)
             if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
                 self._evaluate(program, works)
-            behind = [self._behind_chain(program, pickled, works, number, reports=False) for number in endpoints]
+            behind = [self._behind_chain(program, works, number, reports=False) for number in endpoints]
             return [columns.handed_rows(rows) for rows in behind]
         except Exception as error:
             raise self._failure_of(error) from None
@@ -160,7 +143,7 @@ class SparkEngine:
         if self.driver_address is None:
             work()
         elif not self._is_lost:
-            run_on_each_machine(self._session, work, self._group("machines"), within_s)
+            _run_on_each_machine(self._session, work, self._group("machines"), within_s)
 
     def close(self) -> None:
         if self._stop_session and self._is_lost:
@@ -168,8 +151,6 @@ class SparkEngine:
         elif self._stop_session:
             released(self._session)
         self._closed()
-
-    # --- types ------------------------------------------------------------------------------------------------------
 
     def types_of(self, source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
         """Spark's types of key and value behind a chain, as DDL; nothing runs."""
@@ -180,8 +161,6 @@ class SparkEngine:
     def _empty(self, source: Source) -> Any:
         return self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
 
-    # --- plans ------------------------------------------------------------------------------------------------------
-
     def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
         """The DataFrame of a round: one Spark partition per group, one row each."""
         worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
@@ -189,17 +168,17 @@ class SparkEngine:
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
         if not chained:
-            if self._kafka is not None and any(work.inputs for group in works for work in group):
+            if self.reads and any(work.inputs for group in works for work in group):
                 # What is not chosen Spark does not make: it leaves out the columns that are not used.
                 looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
                 rows = self._kafka_rows(program, works, plain).select("ssp", "offset", "timestamp_us", *sorted(looked_at))
                 return rows.mapInArrow(worker.prepared, _SUMMARY)
-            return self._session.range(0, count, 1, count).mapInArrow(worker.directly, _SUMMARY)
+            return self._numbers(count).mapInArrow(worker.directly, _SUMMARY)
         types = self._types(program)
-        of = 1 if len(chained) == 1 and (self._kafka is None or not plain) else len(program.endpoints)
-        is_timed = _is_any_timed(program, chained)
-        parts = [self._endpoint(program, pickled, works, i, of, types, is_timed) for i in chained]
-        if self._kafka is None or not plain:
+        of = 1 if len(chained) == 1 and (not self.reads or not plain) else len(program.endpoints)
+        is_timed = any(_is_timed(program, number) for number in chained)
+        parts = [self._endpoint(program, works, i, of, types, is_timed) for i in chained]
+        if not self.reads or not plain:
             if len(parts) == 1:
                 return parts[0].mapInArrow(worker.prepared, _SUMMARY)
             untouched = []
@@ -212,28 +191,23 @@ class SparkEngine:
             united = united.unionByName(part)
         return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
 
-    def _small(self, program: Any, pickled: bytes, payloads: list[bytes]) -> list[str]:
-        """A round of one Spark task that reads by itself: without a DataFrame there is no query to plan, which halves
-        the time of a near-empty round."""
-        worker = Containers(pickled, program.id, [payloads], self._run_container, self._run_prepared)
-        made: list[str] = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
-        return made
+    def _numbers(self, count: int) -> Any:
+        return self._session.range(0, count, 1, count)
 
     def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
-        assert self._kafka is not None
+        assert self._kafka_options is not None
         see_added_jars(self._session)
         streams = {program.source(number).stream for number in endpoints}
         slices = [
             list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
             for group in works
         ]
-        return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)
+        return kafka_rows.grouped_rows(self._session, self._kafka_options, slices)
 
     def _endpoint(
         self,
         program: Any,
-        pickled: bytes,
         works: Sequence[Sequence[ContainerWork]],
         number: int,
         of: int,
@@ -242,25 +216,20 @@ class SparkEngine:
         reports: bool = True,
     ) -> Any:
         """The rows of one endpoint behind its chain, as a container takes them."""
-        rows = self._behind_chain(program, pickled, works, number, reports)
+        rows = self._behind_chain(program, works, number, reports)
         side = program.endpoint_sides[number]
         own_times = _is_timed(program, number) if is_any_timed else None
         return columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
 
-    def _behind_chain(
-        self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool
-    ) -> Any:
+    def _behind_chain(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
         """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads. `reports`: a
         container takes the rows, and what their reader reports."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
-        schema = columns.reader_schema(source)
-        if self._kafka is not None:
-            decoder = Decoder(pickled, program.id, _payloads(works), number, self._kafka.decoded_prefix, reports)
-            read = self._kafka_rows(program, works, [number]).mapInArrow(decoder, schema)
-        else:
-            reader = Reader(pickled, program.id, _payloads(works), number, self._read_prefix, reports)
-            read = self._session.range(0, len(works), 1, len(works)).mapInArrow(reader, schema)
+        given = self._kafka_rows(program, works, [number]) if self.reads else self._numbers(len(works))
+        pickled, payloads = self._pickled_program(program), _payloads(works)
+        reader = Reader(pickled, program.id, payloads, number, self._read_prefix, reports)
+        read = given.mapInArrow(reader, columns.reader_schema(source))
         return columns.chained(columns.opened(read), source, endpoint.chain)
 
     def _types(self, program: Any) -> list[tuple[str, str]]:
@@ -278,16 +247,12 @@ class SparkEngine:
 
     def _pickled_program(self, program: Any) -> bytes:
         if program.id not in self._pickled:
-            self._pickled[program.id] = program_bytes(program)
+            self._pickled[program.id] = _program_bytes(program)
         return self._pickled[program.id]
 
 
 def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:
     return [[work.payload for work in group] for group in works]
-
-
-def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
-    return any(_is_timed(program, number) for number in endpoints)
 
 
 def _is_timed(program: Any, number: int) -> bool:
@@ -296,7 +261,7 @@ def _is_timed(program: Any, number: int) -> bool:
     return program.far_us > 0 and time is not None and time.in_jvm
 
 
-def program_bytes(program: Any) -> bytes:
+def _program_bytes(program: Any) -> bytes:
     """A `exchange.messages.Program` without what stays in the driver. Workers cannot import the file that an application was
     loaded from: its functions travel by value."""
     for node in program.nodes:
@@ -311,3 +276,50 @@ def program_bytes(program: Any) -> bytes:
                 cloudpickle.register_pickle_by_value(module)
     made: bytes = cloudpickle.dumps(program.without_columns())
     return made
+
+
+def _collected(context: Any, made: Any, locations: Sequence[str | None]) -> list[str]:
+    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped
+    with an RDD that has these locations."""
+    if not any(locations):
+        return [row[0] for row in made.collect()]
+    jvm = context._jvm
+    tag = jvm.scala.reflect.ClassTag.Any()
+    placed = [jvm.scala.Tuple2(i, _scala(jvm, [location] if location else [])) for i, location in enumerate(locations)]
+    placement = context._jsc.sc().makeRDD(_scala(jvm, placed), tag)
+    return [pair._1().getString(0) for pair in made._jdf.rdd().zip(placement, tag).collect()]
+
+
+def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, within_s: float) -> None:
+    """Run `work` once on each machine with an executor, as far as Spark places it there; after `within_s` it is cancelled."""
+    context = session.sparkContext
+
+    def worked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            work()
+            yield pa.RecordBatch.from_pydict({"done": [""]})
+
+    def run() -> None:
+        context.setJobGroup(group, "headrace: on each machine")
+        try:
+            known = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is one of them
+            hosts = sorted({one.host() for one in known})
+            count = len(hosts)
+            if len(known) > 1:
+                _collected(context, session.range(0, count, 1, count).mapInArrow(worked, "done string"), hosts)
+        except Exception as error:
+            LOG.warning("work on each machine has failed: %s", failure_of(error).message)
+
+    thread = threading.Thread(target=run, name="headrace-on-each-machine", daemon=True)
+    thread.start()
+    thread.join(within_s)
+    if thread.is_alive():
+        context._jsc.sc().cancelJobGroup(group)
+        thread.join(within_s)
+
+
+def _scala(jvm: Any, items: Sequence[Any]) -> Any:
+    java = jvm.java.util.ArrayList()
+    for item in items:
+        java.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -35,8 +34,8 @@ def failure_of(error: BaseException) -> EngineFailure:
         return EngineFailure(f"another user or program cancelled the Spark job: {condition[2]}", error_class=condition[1])
     if reading is not None:
         return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
-    if any(word in text for word in _WORKER_DIED):
-        return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class=WORKER_DIED)
+    if found := [word for word in _WORKER_DIED if word in text]:
+        return EngineFailure(f"a Python worker died: {found[0]}", error_class=WORKER_DIED)
     if condition is not None and "Traceback" not in text:
         return EngineFailure(f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1])
     if _TRACEBACK in text:
@@ -53,18 +52,12 @@ def failure_of(error: BaseException) -> EngineFailure:
 
 
 def _text(error: BaseException) -> str:
-    java: Any = getattr(error, "java_exception", None)
-    if java is not None:
-        found = [str(error)]
-        while java is not None:
-            found.append(str(java.toString()))
-            java = java.getCause()
-        return "\n".join(found)
-    return str(error)
-
-
-def _word(text: str, words: tuple[str, ...]) -> str:
-    return next(word for word in words if word in text)
+    """What it says, and what those exceptions of Java say that caused it."""
+    found, java = [str(error)], getattr(error, "java_exception", None)
+    while java is not None:
+        found.append(str(java.toString()))
+        java = java.getCause()
+    return "\n".join(found)
 
 
 def is_of_spark(error: BaseException) -> bool:

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from headrace.adapters.spark.dead_jvm import forget_gateway
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
@@ -54,10 +55,8 @@ def submitted_settings() -> dict[str, str]:
 
 
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
-    """Start a JVM with these settings and connect with it, unless this process has one already.
-
-    What it writes comes out on our standard error, `filtered`. `SetupError` where it ends before it answers.
-    """
+    """Start a JVM with these settings and connect with it, unless this process has one already. What it writes comes out on our
+    standard error, `filtered`. `SetupError` where it ends before it answers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -73,7 +72,7 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
                 "a wrong `spark.*` setting is the usual reason",
             )
         errors.show()
-        gateway = _connected(*_address(folder / "address"))
+        gateway = _connected((folder / "address").read_bytes())
         gateway.proc = process
         SparkContext._ensure_initialized(gateway=gateway)
     finally:
@@ -136,18 +135,13 @@ def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:
     return True
 
 
-def _address(file: Path) -> tuple[int, str]:
-    """The port at which the JVM listens, and the word that it wants."""
-    data = file.read_bytes()
-    length = int.from_bytes(data[4:8], "big")
-    return int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
-
-
-def _connected(port: int, word: str) -> Any:
-    """PySpark connects with a running JVM where these variables are set."""
+def _connected(address: bytes) -> Any:
+    """Connect with a running JVM, as PySpark does where these variables are set. `address`: its port and the length of the word
+    that it wants, 4 bytes each, and the word."""
     from pyspark.java_gateway import launch_gateway
 
-    os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: word}
+    port, length = struct.unpack(">II", address[:8])
+    os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: address[8 : 8 + length].decode()}
     try:
         return launch_gateway()
     finally:
@@ -155,11 +149,9 @@ def _connected(port: int, word: str) -> Any:
 
 
 def interruptible(start: Callable[[], Started]) -> Started:
-    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then.
-
-    Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would
-    put in a handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread.
-    """
+    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then. Interrupted
+    halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would put in a
+    handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread."""
     if threading.current_thread() is not threading.main_thread():
         return start()
     result: Future[Started] = Future()
@@ -193,19 +185,10 @@ def interruptible(start: Callable[[], Started]) -> Started:
                 signal.signal(number, handler)
     if came:
         _end_jvms()
-        _forget()
+        forget_gateway()
         logging.disable(logging.NOTSET)
         signal.raise_signal(came[0])
     return result.result()
-
-
-def _forget() -> None:
-    """Let the next start have a JVM of its own."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _end_jvms() -> None:
@@ -224,7 +207,6 @@ class JvmErrors:
         self._thread.start()
 
     def show(self) -> None:
-        """Show what was held back, and what comes."""
         with self._lock:
             held, self._held = self._held or [], None
             for line in held:
@@ -262,15 +244,11 @@ def filtered(lines: Iterable[str]) -> Iterator[str]:
         elif trace:
             trace.append(line)
             if not line.startswith((" ", "\t")):  # the exception: the traceback ends
-                if not _is_daemon_noise(trace):
+                frames = [line for line in trace if line.lstrip().startswith("File ")]
+                is_daemons = all("pyspark/daemon.py" in frame or "pyspark/worker" in frame for frame in frames)
+                if not is_daemons or not trace[-1].startswith(_AT_THE_END):
                     yield from trace
                 trace = []
         elif not line.startswith(_NOISE):
             yield line
     yield from trace
-
-
-def _is_daemon_noise(trace: list[str]) -> bool:
-    frames = [line for line in trace if line.lstrip().startswith("File ")]
-    ours = all("pyspark/daemon.py" in frame or "pyspark/worker" in frame for frame in frames)
-    return ours and trace[-1].startswith(_AT_THE_END)

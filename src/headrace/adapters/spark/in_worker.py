@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from headrace.adapters.spark.reader_reports import leave, taken, without_reports
+from headrace.adapters.spark.reader_reports import leave_report, take_reports, without_reports
 
 _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
 _loaded: list[str] = []  # the program, once for each time that what was loaded with it was frozen
@@ -20,9 +20,8 @@ _PROGRAMS_MAX = 32
 
 RunContainer = Callable[[bytes, Any], bytes]
 RunPrepared = Callable[[Sequence[bytes], Any, Iterable[pa.RecordBatch], Callable[[], list[bytes]]], list[bytes]]
-Read = Generator[pa.RecordBatch, None, bytes]  # rows, and at their end a report to the container that takes them
-ReadPrefix = Callable[[bytes, Any, int], Read]
-DecodedPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Read]
+Read = Generator[pa.RecordBatch, None, list[bytes]]  # rows, and at their end reports to the container that takes them
+ReadPrefix = Callable[[Sequence[Sequence[bytes]], int, Any, int, Iterable[pa.RecordBatch]], Read]
 
 
 def _program(pickled: bytes, program_id: str) -> Any:
@@ -52,11 +51,11 @@ class _Work:
     def program(self) -> Any:
         return _program(self.pickled, self.program_id)
 
-    def mine(self) -> list[bytes]:
-        """The payloads of this Spark task; the partitions of several endpoints are counted on in one Spark stage."""
+    def group(self) -> int:
+        """The number of this Spark task's group; the partitions of several endpoints are counted on in one Spark stage."""
         context = TaskContext.get()
         assert context is not None
-        return self.groups[context.partitionId() % len(self.groups)]
+        return int(context.partitionId()) % len(self.groups)
 
 
 @dataclass(frozen=True)
@@ -77,49 +76,29 @@ class Containers(_Work):
             yield _text([self.run_container(payload, program) for payload in self.groups[number]])
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of rows whose readers, if any, are in this Spark task."""
-        yield self._summaries(batches, taken)
+        yield self._summaries(batches, take_reports)
 
     def routed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of rows from several Spark tasks."""
         reports: list[bytes] = []
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 
     def _summaries(self, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]) -> pa.RecordBatch:
-        summaries = self.run_prepared(self.mine(), self.program(), batches, reports)
+        summaries = self.run_prepared(self.groups[self.group()], self.program(), batches, reports)
         return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
 
 
 @dataclass(frozen=True)
 class Reader(_Work):
-    """The reading side of a Column prefix, as a function for `mapInArrow`."""
+    """What is in front of a Column prefix, as a function for `mapInArrow`: it reads, or decodes what Spark has read."""
 
     endpoint: int
     read_prefix: ReadPrefix
     reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = self.program()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for payload in self.groups[number]:
-                    report = yield from self.read_prefix(payload, program, self.endpoint)
-                    if self.reports:
-                        leave(report)
-
-
-@dataclass(frozen=True)
-class Decoder(_Work):
-    """What decodes the rows that Spark read, in front of a Column prefix, as a function for `mapInArrow`."""
-
-    endpoint: int
-    decoded_prefix: DecodedPrefix
-    reports: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        report = yield from self.decoded_prefix(self.mine(), self.program(), self.endpoint, batches)
-        if self.reports:
-            leave(report)
+        reports = yield from self.read_prefix(self.groups, self.group(), self.program(), self.endpoint, batches)
+        for report in reports if self.reports else ():
+            leave_report(report)
 
 
 def _text(summaries: Sequence[bytes]) -> str:

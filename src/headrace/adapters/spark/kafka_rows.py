@@ -2,7 +2,7 @@
 
 One load per Spark task of ours: its partitions (one per SSP) are put one after the other by `coalesce(1)`, so a
 container gets its SSPs without a shuffle, each in the order of its offsets. The union of several loads keeps them
-apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`)."""
+apart only while `spark.sql.unionOutputPartitioning` is off (see `required_settings.SESSION_SETTINGS`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from headrace.adapters.spark.columns import HEADERS
 from headrace.exchange.engine import InputSlice
+from headrace.exchange.messages import RAW
 
-RAW = -1  # the endpoint number of rows that no expression has seen
-ROW_COLUMNS = (
-    "endpoint int, ssp int, offset bigint, timestamp_us bigint, headers array<struct<name:string,value:binary>>, "
-    "key binary, value binary"
-)
+ROW_COLUMNS = f"endpoint int, ssp int, offset bigint, timestamp_us bigint, headers {HEADERS}, key binary, value binary"
 DEFAULTS: Mapping[str, str] = {
     "kafka.isolation.level": "read_committed",
     # A reader that comes back to a partition's end waits for the answer to the fetch that it left open there.
@@ -38,12 +36,18 @@ DEFAULTS: Mapping[str, str] = {
 
 def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlice]) -> Any:
     """A DataFrame with one partition: `ROW_COLUMNS` of `slices`, which are at least one and not empty, one by one."""
+    assigned: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for piece in slices:
+        assigned.setdefault(piece.stream, []).append(piece.partition)
+        starts.setdefault(piece.stream, {})[str(piece.partition)] = piece.start
+        ends.setdefault(piece.stream, {})[str(piece.partition)] = piece.end
+    ranges = {"assign": assigned, "startingOffsets": starts, "endingOffsets": ends}
     read = session.read.format("kafka").options(**{**DEFAULTS, **options})
-    read = read.option("assign", json.dumps(_by_topic(slices, None)))
-    read = read.option("startingOffsets", json.dumps(_by_topic(slices, "start")))
-    read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
+    read = read.options(**{name: json.dumps(value) for name, value in ranges.items()})
     # A cast renames the fields; a function of higher order would keep the whole projection out of Spark's generated code.
-    headers = F.col("headers").cast("array<struct<name:string,value:binary>>")  # null where a record has none
+    headers = F.col("headers").cast(HEADERS)  # null where a record has none
     return (
         read.load()
         .coalesce(1)
@@ -71,16 +75,6 @@ def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequ
 def _no_rows(session: Any) -> Any:
     columns = [column.split(" ", 1) for column in ROW_COLUMNS.split(", ")]
     return session.range(0, 0, 1, 1).select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))
-
-
-def _by_topic(slices: Sequence[InputSlice], field: str | None) -> dict[str, Any]:
-    topics: dict[str, Any] = {}
-    for piece in slices:
-        if field is None:
-            topics.setdefault(piece.stream, []).append(piece.partition)
-        else:
-            topics.setdefault(piece.stream, {})[str(piece.partition)] = getattr(piece, field)
-    return topics
 
 
 def _number(slices: Sequence[InputSlice]) -> Any:

@@ -17,12 +17,13 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from headrace.codec.record_batches import HEADERS_TYPE
+
 REPORT = -2  # the endpoint of a row that is a report, which is the value of its only header
-_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
-def leave(report: bytes) -> None:
-    """For `taken` in this attempt of this Spark task; another attempt has reports of its own."""
+def leave_report(report: bytes) -> None:
+    """For `take_reports` in this attempt of this Spark task; another attempt has reports of its own."""
     folder = _folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{_attempt()}-{uuid.uuid4().hex}"
@@ -31,7 +32,7 @@ def leave(report: bytes) -> None:
     temporary.rename(path)
 
 
-def taken() -> list[bytes]:
+def take_reports() -> list[bytes]:
     """What the readers of this Spark task have left; to be called once all their rows have come. It is removed."""
     found = []
     for path in sorted(_folder().glob(f"{_attempt()}-*")):
@@ -50,7 +51,7 @@ def with_reports(part: Any) -> Any:
         for batch in batches:
             found = batch.schema
             yield batch
-        for report in taken():
+        for report in take_reports():
             yield _row_of(report, found)
 
     return part.mapInArrow(rows_and_reports, nullable)
@@ -61,7 +62,7 @@ def _row_of(report: bytes, schema: pa.Schema) -> pa.RecordBatch:
         "endpoint": pa.array([REPORT], pa.int32()),
         "ssp": pa.array([0], pa.int32()),
         "offset": pa.array([0], pa.int64()),
-        "headers": pa.array([[{"name": "report", "value": report}]], _HEADERS),
+        "headers": pa.array([[{"name": "report", "value": report}]], HEADERS_TYPE),
     }
     columns = [given[one.name].cast(one.type) if one.name in given else pa.nulls(1, one.type) for one in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -40,7 +40,6 @@ logger.kafkasource.level = error
 
 
 def slots_of(session: Any) -> int:
-    """How many Spark tasks run at the same time."""
     return max(1, int(session.sparkContext.defaultParallelism))
 
 
@@ -66,7 +65,7 @@ def started(
 
     running = SparkContext._active_spark_context
     if running is not None and running._jsc is not None:
-        return _used(taken(SparkSession(running)))
+        return _used(session_within(SparkSession(running)))
 
     values = [*secrets, *secret_values(settings)]
 
@@ -84,10 +83,11 @@ def started(
     try:
         made = _configured(interruptible(start))
     except Exception as error:
-        refused = _refused_start(error, Secrets(values), log_dir)
-        if refused is None:
+        if not is_of_spark(error):
             raise
-        raise refused from None
+        said = Secrets(values).cleaned(failure_of(error).message)  # without Java's stack
+        hint = f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
+        raise SetupError(f"Spark cannot be started: {said}", hint) from None
     _users[made.sparkContext.applicationId] = 0
     return _used(made)
 
@@ -141,14 +141,6 @@ def _set_environment(python_path: list[str], master: str) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
 
 
-def _refused_start(error: Exception, secrets: Secrets, log_dir: Path) -> SetupError | None:
-    """What Spark says of a setting that it does not take, without Java's stack; None if it is not Spark that raised."""
-    if not is_of_spark(error):
-        return None
-    said = secrets.cleaned(failure_of(error).message)
-    return SetupError(f"Spark cannot be started: {said}", f"check the `spark.*` settings; {log_dir / 'spark.log'} says more")
-
-
 _users: dict[str, int] = {}  # Spark applications that were started here: how many sessions of ours are in use
 
 
@@ -173,7 +165,7 @@ def released(session: Any) -> None:
         session.stop()
 
 
-def taken(given: Any) -> Any:
+def session_within(given: Any) -> Any:
     """A session of our own within the user's Spark application."""
     if "connect" in type(given).__module__:
         raise NotSupportedError(
@@ -190,7 +182,6 @@ def taken(given: Any) -> Any:
 
 
 def settings_of(session: Any) -> dict[str, str]:
-    """What the session's Spark application was started with."""
     return dict(session.sparkContext.getConf().getAll())
 
 

@@ -69,6 +69,10 @@ class Program:
         assert isinstance(source, Source)
         return source
 
+    def timer_owner_of(self, operator: str) -> str:
+        """The name that the timers of an operator are kept under: its own, or the one it had before it was renamed."""
+        return self.timer_owners.get(operator, operator)
+
     def without_columns(self) -> Program:
         """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""
         in_jvm = {node.name for endpoint in self.endpoints for node in endpoint.chain}

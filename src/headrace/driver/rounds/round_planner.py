@@ -30,7 +30,7 @@ from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, Roun
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
-from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
+from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
@@ -135,9 +135,12 @@ class RoundPlanner:
         ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
         return handed_works(plan, pieces, ranges, self._slots)
 
-    def _known(self, ssps: Collection[SSP]) -> list[KnownFailure]:
-        known = [failure for failure in self.known_failures if failure[0] in ssps]
-        return [KnownFailure(self._numbers[ssp], offset, kind, message) for ssp, offset, kind, message in known]
+    def _known(self, ssps: Collection[SSP]) -> list[Reject]:
+        return [
+            Reject(self._numbers[ssp], offset, "a Spark expression", kind, message)
+            for ssp, offset, kind, message in self.known_failures
+            if ssp in ssps
+        ]
 
     def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine. It gets no signals: the
@@ -270,7 +273,7 @@ class RoundPlanner:
         return TaskPlan(
             str(task.name),
             {self._numbers[ssp.whole]: base.positions[ssp] for ssp in task.ssps},
-            None if base.head is None else msgspec.to_builtins(base.head),
+            base.head,
             watermark_us,
             base.event_timer_us,
             base.wall_timer_us,

@@ -6,56 +6,66 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.topology.program import Program
-from headrace.exchange.messages import ContainerPlan, decoded_plan
+from headrace.exchange.messages import RAW, ContainerPlan, Reject, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
-from headrace.worker.container import RAW
 from headrace.worker.merging import merging_tasks
-from headrace.worker.operators.base import Reject
 from headrace.worker.ports import ReaderReport, RoundSignals
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+from headrace.worker.rows import Field, Rows
 
 _REPORT = msgspec.json.Decoder(ReaderReport)
 Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`
+Reads = Generator[pa.RecordBatch, None, list[bytes]]
 Pieces = Iterable[tuple[int, Any, pa.RecordBatch]]  # SSP number, offsets, rows
 
 
-def read_prefix(payload: bytes, program: Program, endpoint: int) -> Read:
-    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`)."""
-    plan = decoded_plan(payload)
+def read_prefix(
+    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Reads:
+    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`), and a report for each
+    container. Whose rows are read say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's
+    function may have put several of them into one."""
+    reports = []
+    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        for payload in groups[number]:
+            plan, cuts = decoded_plan(payload), dict[int, int]()
+            reports.append((yield from _read([plan], program, endpoint, partial(_pieces_of_log, plan, cuts), cuts)))
+    return reports
+
+
+def _pieces_of_log(plan: ContainerPlan, cuts: Container[int], stream: str) -> Pieces:
     lowest: dict[int, int] = {}
     for task in plan.tasks:
         for ssp, position in task.positions.items():
             lowest[ssp] = min(position, lowest.get(ssp, position))
-    cuts: dict[int, int] = {}
-
-    def pieces(stream: str) -> Pieces:
-        for piece in plan.ranges:
-            if plan.ssps[piece.ssp][1] == stream:
-                start = max(piece.start, lowest.get(piece.ssp, piece.start))
-                for offset, batch in records_of(plan, piece, start, piece.end):
-                    yield piece.ssp, np.arange(offset, offset + batch.num_rows), batch
-                    if piece.ssp in cuts:
-                        break
-
-    return _read([plan], program, endpoint, pieces, cuts)
+    for piece in plan.ranges:
+        if plan.ssps[piece.ssp][1] == stream:
+            start = max(piece.start, lowest.get(piece.ssp, piece.start))
+            for offset, batch in records_of(plan, piece, start, piece.end):
+                yield piece.ssp, np.arange(offset, offset + batch.num_rows), batch
+                if piece.ssp in cuts:
+                    break
 
 
-def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Read:
-    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`). Past the time limit
-    the rest of the rows goes by: the first that did is where the next round begins."""
+def decoded_prefix(
+    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Reads:
+    """Like `read_prefix`, of rows that Spark read: one report for all containers of the Spark task. Past the time limit the
+    rest of the rows goes by: the first that did is where the next round begins."""
 
     def pieces(stream: str) -> Pieces:
         for batch in batches:
@@ -64,7 +74,7 @@ def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, b
                 piece = batch.slice(start, stop - start)
                 yield int(ssps[start]), piece.column("offset").to_numpy(), piece
 
-    return _read([decoded_plan(payload) for payload in payloads], program, endpoint, pieces, {})
+    return [(yield from _read([decoded_plan(payload) for payload in groups[group]], program, endpoint, pieces, {}))]
 
 
 def _read(
@@ -119,23 +129,20 @@ def _typed(
     for index, error in sorted(failures.items()):
         rejects.append(Reject.of(ssp, int(offsets[index]), source.name, error))
     count = batch.num_rows
-    columns = [
-        pa.array(np.full(count, ssp, np.int32)),
-        pa.array(np.full(count, plan.ssps[ssp][2], np.int32)),
-        pa.array(offsets),
-        batch.column("timestamp_us"),
-        batch.column("headers"),
-        batch.column("key"),
-        batch.column("value"),
-        key,
-        value,
-    ]
-    names = ["ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value", "key", "value"]
-    typed = pa.RecordBatch.from_arrays(columns, names=names)
+    columns = {
+        "ssp": np.full(count, ssp, np.int32),
+        "partition": np.full(count, plan.ssps[ssp][2], np.int32),
+        "offset": offsets,
+        "timestamp_us": batch.column("timestamp_us"),
+        "headers": batch.column("headers"),
+        "raw_key": batch.column("key"),
+        "raw_value": batch.column("value"),
+        "key": key,
+        "value": value,
+    }
+    typed = pa.RecordBatch.from_pydict(columns)
     if bad:
-        mask = np.ones(count, bool)
-        mask[sorted(bad)] = False
-        typed = typed.filter(pa.array(mask))
+        typed = typed.take(pa.array(np.setdiff1d(np.arange(count), list(bad))))
     if typed.num_rows:
         yield typed
 
@@ -147,11 +154,9 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
         typed, failures = serde.decode_arrow(data)
         return typed, failures
     _, failures = serde.decode_many(data)
-    failed = [i for i, _ in failures]
-    if failed:
-        mask = np.zeros(len(data), bool)
-        mask[failed] = True
-        data = pa.array([None if m else d for m, d in zip(mask.tolist(), data.to_pylist(), strict=True)], pa.binary())
+    if failures:
+        failed = np.isin(np.arange(len(data)), [i for i, _ in failures])
+        data = pc.if_else(pa.array(failed), pa.scalar(None, pa.binary()), data)
     return data.cast(pa.string()), failures
 
 
@@ -161,7 +166,7 @@ def run_prepared(
     """Run the containers of one Spark task over what comes out of the engine; a summary each. `reports`: of the rows'
     readers."""
     timeless: list[Reject] = []
-    rows: Iterable[tuple[int, int, Any]] = prepared_rows(program, batches, timeless)
+    rows: Iterable[tuple[int, int, Any]] = _prepared_rows(program, batches, timeless)
     if len(payloads) > 1:
         rows = tuple(rows)
 
@@ -176,7 +181,7 @@ def run_prepared(
     return [run_container(payload, program, rows, report) for payload in payloads]
 
 
-def prepared_rows(
+def _prepared_rows(
     program: Program, batches: Iterable[pa.RecordBatch], timeless: list[Reject]
 ) -> Iterator[tuple[int, int, Any]]:
     """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
@@ -224,16 +229,14 @@ def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
         array = batch.column(name)
         return array if array.type == kind else array.cast(kind)
 
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column("offset"),
-            batch.column("timestamp_us"),
-            found("headers", HEADERS_TYPE),
-            found(f"key{suffix}", pa.binary()),
-            found(f"value{suffix}", pa.binary()),
-        ],
-        names=["offset", "timestamp_us", "headers", "key", "value"],
-    )
+    columns = {
+        "offset": batch.column("offset"),
+        "timestamp_us": batch.column("timestamp_us"),
+        "headers": found("headers", HEADERS_TYPE),
+        "key": found(f"key{suffix}", pa.binary()),
+        "value": found(f"value{suffix}", pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:

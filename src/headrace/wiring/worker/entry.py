@@ -25,15 +25,11 @@ def ports_of(plan: ContainerPlan, program: Program, report: Callable[[], ReaderR
     return LogWorkerPorts(plan, program, report)
 
 
-def _no_report() -> ReaderReport:
-    return ReaderReport([], {})
-
-
 def run_container(
     payload: bytes,
     program: Program,
     prepared: Iterable[tuple[int, int, Rows]] = (),
-    report: Callable[[], ReaderReport] = _no_report,
+    report: Callable[[], ReaderReport] = lambda: ReaderReport([], {}),
 ) -> bytes:
     """Process one container and give its summary; an error of ours or of the machine is in the summary too."""
     plan = decoded_plan(payload)

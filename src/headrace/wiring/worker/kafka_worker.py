@@ -38,24 +38,14 @@ class KafkaWorkerPorts(WorkerState):
     def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
         super().__init__(plan, program, report)
         terms = plan.terms
-        self._client: dict[str, Any] = terms["client"] | {
-            "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
-        }
+        batch_size = batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
+        self._client: dict[str, Any] = terms["client"] | {"batch.size": batch_size}
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
         self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not used yet
         title = round_id_of(plan.round_id).sub_topology or "source"
-        self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(
-            Lane(
-                program.application,
-                title,
-                plan.lane,
-                plan.epoch,
-                plan.round_id,
-                self._client,
-                terms["timeout_ms"],
-                terms["producer_of"],
-            )
-        )
+        identity = (program.application, title, plan.lane, plan.epoch, plan.round_id)
+        lane = Lane(*identity, self._client, terms["timeout_ms"], terms["producer_of"])
+        self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(lane)
 
     def begin(self) -> list[Checkpoint] | None:
         """Take the lane, look whether the round may be worked, and open the transaction (steps 1 to 3)."""
@@ -67,20 +57,13 @@ class KafkaWorkerPorts(WorkerState):
 
     def _base(self) -> list[Position]:
         names = [SSP(*parts) for parts in self._plan.ssps]
-        return [
-            position
-            for task in self._plan.tasks
-            for position in task_positions(
-                self._program.application,
-                Checkpoint(
-                    TaskName.parse(task.name),
-                    round_id_of(task.round_id),
-                    self._plan.job_model_version,
-                    {names[number]: offset for number, offset in task.positions.items()},
-                ),
-                self._shared,
-            )
-        ]
+        positions: list[Position] = []
+        for task in self._plan.tasks:
+            offsets = {names[number]: offset for number, offset in task.positions.items()}
+            name, round_id = TaskName.parse(task.name), round_id_of(task.round_id)
+            checkpoint = Checkpoint(name, round_id, self._plan.job_model_version, offsets)
+            positions += task_positions(self._program.application, checkpoint, self._shared)
+        return positions
 
     def _committed_before(self) -> list[Checkpoint]:
         """What an attempt of this very round has committed: the checkpoints are in their topic."""

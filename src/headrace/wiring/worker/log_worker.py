@@ -55,9 +55,8 @@ class LogWorkerPorts(WorkerState):
         internal = {node.stream for node in self._program.nodes if isinstance(node, Repartition)}
         name_parts = parts_of_round(self._program.application, round_id_of(self._plan.round_id))
         self._writers = [ChunkWriter(Path(self._plan.terms), name_parts) for _ in range(2)]
-        for stream, partition, table in outputs.by_partition():
-            for batch in table.combine_chunks().to_batches():
-                self._writers[stream in internal].write(stream, partition, batch)
+        for stream, partition, batch in outputs.by_partition():
+            self._writers[stream in internal].write(stream, partition, batch)
         self._chunks = tuple(chunk for writer in self._writers for chunk in writer.close())
 
     def commit(self, checkpoints: list[Checkpoint]) -> Any:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
@@ -24,9 +25,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.state.files import StateFiles, task_folder_of
-from headrace.wiring.shared_folder import check_sign
-from headrace.worker.host import this_host
-from headrace.worker.operators.base import Reject
+from headrace.wiring.folders import check_sign
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
@@ -41,13 +40,13 @@ class WorkerState:
 
     def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
         self._plan, self._program, self._report = plan, program, report
-        self._host = this_host(plan.local_store_dir)
+        self._boot_id = holders.boot_id()  # of this machine: the driver may be on another one
         self.signals = signals_of(plan)
         self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
     def engine_report(self) -> ReaderReport:
         known = [
-            Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
+            known
             for known in self._plan.known_failures
             if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]
@@ -68,13 +67,10 @@ class WorkerState:
 
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
-        head = None if task.head is None else msgspec.convert(task.head, Head)
-        folder = self._host.local_store_dir / task_folder_of(self._program.application, task.name)
-        run_id, boot_id = self._plan.run_id, self._host.boot_id
-        with open_task_store(
-            folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying
-        ) as store:
-            state = TaskState(store, head)
+        folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
+        files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
+        with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
+            state = TaskState(store, task.head)
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
             try:
@@ -88,13 +84,13 @@ class WorkerState:
     def writing_state(self) -> AbstractContextManager[None]:
         return self._files().together()
 
-    def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
+    def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Head, list[str]]:
         files = self._files()
         state.drop(self._program.removed_stores)
         head = state.write(files, task_folder_of(self._program.application, task.name))
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
-        return msgspec.to_builtins(head), [str(path) for path in paths if path is not None]
+        return head, [str(path) for path in paths if path is not None]
 
     def cache_of(self, task: str) -> dict[str, Any]:
         # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
@@ -107,7 +103,7 @@ class WorkerState:
             _state_files[uri] = StateFiles(uri)
         run_id, files = self._plan.run_id, _state_files[uri]
         if self._plan.has_other_machines and _checked.get(uri) != run_id:
-            check_sign(files, self._program.application, run_id, self._host.host)
+            check_sign(files, self._program.application, run_id, socket.gethostname())
             _checked[uri] = run_id
         return files
 
@@ -154,7 +150,6 @@ class WorkerCaches:
             return found
 
     def clear(self, application: str | None = None) -> None:
-        """Drop everything, or what belongs to one application."""
         with self._lock:
             for plan, task in list(self._tasks):
                 if application is None or plan.startswith(f"{application}/"):

@@ -96,19 +96,14 @@ class Graph:
         found = (self.operators[child].inlet(parent, operator) for child in children)
         return [inlet for inlet in found if inlet is not None]
 
-    def push(self, endpoint: int, rows: Any) -> None:
-        """Rows of an endpoint, as read (empty chain) or as they came out of Spark's engine."""
+    def push(self, endpoint: int, rows: Any, *, is_prepared: bool) -> None:
+        """Rows of an endpoint, as read, or as they came out of Spark's engine: decoded and timed already."""
         source, children = self._entries[endpoint]
         source.children = children
-        source.push(rows)
-
-    def push_prepared(self, endpoint: int, rows: Any) -> None:
-        """Rows that went through a Column prefix: decoded and timed already."""
-        source, children = self._entries[endpoint]
-        rows = source.timely(rows)
-        for child in children:
-            if len(rows):
-                child.push(rows)
+        if is_prepared:
+            source.forward(source.timely(rows))
+        else:
+            source.push(rows)
 
     def batch_end(self) -> None:
         for operator in self.operators.values():

@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
+from headrace.exchange.messages import Reject
 from headrace.model import topology as t
 from headrace.model.windows import Windows
-from headrace.worker.operators.base import Context, Operator, Reject
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.batch_keys import state_keys
+from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat
-from headrace.worker.vectors import state_keys
 
 _BIAS = np.uint64(1 << 63)
 State = list[Any]  # of named aggregates: one part for each accumulator
@@ -49,8 +50,6 @@ class _Groups:
 
 
 class VectorAggregateOperator(Operator):
-    """`count()` and named aggregates, with or without windows."""
-
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
@@ -121,7 +120,8 @@ class VectorAggregateOperator(Operator):
         old = [None if s is None else decode(s) for s in groups.stored]
         exact = exact_of(table, groups.table, self._by, self._accumulators, old)
         if exact is not None and exact.refused:
-            self._refuse(exact, origins)
+            for ordinal, error in exact.refused.items():
+                self.context.reject(Reject.of(int(origins[0][ordinal]), int(origins[1][ordinal]), self.node.name, error))
             table = table.filter(pc.invert(pc.is_in(table["ordinal"], pa.array(exact.refused, pa.int64()))))
             if not len(table):
                 return
@@ -137,21 +137,12 @@ class VectorAggregateOperator(Operator):
         return ["group"] if self._windows is None else ["group", "start"]
 
     def _grouped(self, table: Any) -> _Groups:
-        wanted: list[Any] = [("ordinal", "max")]
-        for accumulator in self._accumulators:
-            wanted.extend(accumulator.wanted(table.column_names))
-        groups = table.group_by(self._by, use_threads=False).aggregate(list(dict.fromkeys(wanted))).sort_by("ordinal_max")
+        groups = _aggregated(table, self._by, self._accumulators, [("ordinal", "max")]).sort_by("ordinal_max")
         keys = groups["group"].to_pylist()
         starts = None if self._windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
         stored = self.database.get_many(layouts)
         return _Groups(groups, keys, starts, layouts, stored)
-
-    def _refuse(self, exact: Exact, origins: list[Any]) -> None:
-        ssp, offset = origins[0], origins[1]
-        for ordinal, error in exact.refused.items():
-            place = int(ssp[ordinal]), int(offset[ordinal])
-            self.context.reject(Reject.of(*place, self.node.name, error))
 
     def _store_counts(self, table: Any, groups: _Groups, origins: list[Any]) -> None:
         stored = groups.stored
@@ -167,15 +158,13 @@ class VectorAggregateOperator(Operator):
             self._done(groups, groups.table, "ordinal_max", Field(self.node.value, typed=pa.array(totals)), origins)
 
     def _store_states(self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]) -> None:
-        states: list[list[Any]] = []
-        for number, accumulator in enumerate(self._accumulators):
-            partials = accumulator.partials(groups.table)
-            states.append(
-                [
-                    partial if state is None else accumulator.merged(state[number], partial)
-                    for state, partial in zip(old, partials, strict=True)
-                ]
-            )
+        states = [
+            [
+                partial if state is None else accumulator.merged(state[number], partial)
+                for state, partial in zip(old, accumulator.partials(groups.table), strict=True)
+            ]
+            for number, accumulator in enumerate(self._accumulators)
+        ]
         if exact is not None:
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
@@ -185,15 +174,12 @@ class VectorAggregateOperator(Operator):
         self._done(groups, groups.table, "ordinal_max", Field(self.node.value, objects=values), origins)
 
     def _store_running_states(self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]) -> None:
-        now = list(old)
-        values = []
-        by = ["ordinal", *self._by[1:]]
-        parts = states_of_rows(table, by, self._accumulators)
+        now, values = list(old), []
+        parts = states_of_rows(table, ["ordinal", *self._by[1:]], self._accumulators)
         for number, part in zip(self._numbers_of_groups(table, groups).tolist(), parts, strict=True):
             before = now[number]
             after = now[number] = part if before is None else merged_states(self._accumulators, before, part)
-            results = (each.result(state) for each, state in zip(self._accumulators, after, strict=True))
-            values.append(dict(zip(self._names, results, strict=True)))
+            values.append(result_of(self._names, self._accumulators, after))
         encode = msgspec.msgpack.Encoder().encode
         self.database.put_many(groups.layouts, list(map(encode, now)))
         self._done(groups, table, "ordinal", Field(self.node.value, objects=values), origins)
@@ -203,7 +189,6 @@ class VectorAggregateOperator(Operator):
         return pc.index_in(self._result_keys(table), value_set=self._result_keys(groups.table)).to_numpy().astype(np.int64)
 
     def _result_keys(self, table: Any) -> Any:
-        """The keys of results, as bytes, of rows or groups."""
         keys = flat(table["group"])
         windows = self._windows
         if windows is None:
@@ -225,33 +210,34 @@ class VectorAggregateOperator(Operator):
         """Give a value for each row of the table `of`, whose column `ordinal` says which record did it."""
         if self._windows is not None:
             after = self._windows.size_us + self._windows.kept_us
-            fresh = [
-                (key, layout, start + after)
-                for key, layout, start, state in zip(
-                    groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True
-                )
-                if state is None
-            ]
-            Expiry(self.context).add(self.node.store.kept_in, fresh)
+            every = zip(groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True)
+            fresh = [(key, layout, start + after) for key, layout, start, state in every if state is None]
+            expire(self.context, self.node.store.kept_in, fresh)
         key = Field(self._key_serde if self._windows is None else self.node.key, raw=self._result_keys(of))
         at = of[ordinal].to_numpy()
         ssp, offset, timestamp_us, rank = (array[at] for array in origins)
         self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
 
 
+def _aggregated(table: Any, by: Sequence[str], accumulators: Sequence[Accumulator], wanted: Sequence[Any]) -> Any:
+    """The groups of `table`, with what all accumulators want of each, and `wanted`."""
+    every = [*wanted, *(one for accumulator in accumulators for one in accumulator.wanted(table.column_names))]
+    return table.group_by(list(by), use_threads=False).aggregate(list(dict.fromkeys(every)))
+
+
 def states_of_rows(table: Any, by: Sequence[str], accumulators: Sequence[Accumulator]) -> list[State]:
     """The states of groups of one row each, in the order of `table`, which is that of `by`: they tell rows apart."""
-    wanted: list[Any] = []
-    for accumulator in accumulators:
-        wanted.extend(accumulator.wanted(table.column_names))
-    rows = table.group_by(list(by), use_threads=False).aggregate(list(dict.fromkeys(wanted)))
-    rows = rows.sort_by([(name, "ascending") for name in by])
+    rows = _aggregated(table, by, accumulators, []).sort_by([(name, "ascending") for name in by])
     return list(map(list, zip(*(accumulator.partials(rows) for accumulator in accumulators), strict=True)))
 
 
 def merged_states(accumulators: Sequence[Accumulator], one: State, other: State) -> State:
     """What two states are together; the records of `other` count as the later ones."""
     return [each.merged(a, b) for each, a, b in zip(accumulators, one, other, strict=True)]
+
+
+def result_of(names: Sequence[str], accumulators: Sequence[Accumulator], state: State) -> dict[str, Any]:
+    return {name: each.result(part) for name, each, part in zip(names, accumulators, state, strict=True)}
 
 
 def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -269,7 +255,6 @@ def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[A
 
 
 def fields_of(named: Mapping[str, t.NamedAggregate]) -> dict[str, set[str]]:
-    """The fields that named aggregates work on, and the kinds of aggregates of each."""
     fields: dict[str, set[str]] = {}
     for aggregate in named.values():
         if aggregate.field is not None:
@@ -287,25 +272,16 @@ def with_fields(operator: Operator, rows: Rows, fields: Mapping[str, set[str]]) 
 
 
 def typed_columns(fields: Iterable[str], table: Any) -> Any:
-    """The fields of a round's rows as Arrow can aggregate them."""
-    return _with_kinds(fields, _with_types(table))
-
-
-def _with_types(table: Any) -> Any:
-    """A column that holds nothing but nulls has no type, and Arrow cannot aggregate it: any type will do."""
-    for number, field in enumerate(table.schema):
-        if pa.types.is_null(field.type):
-            table = table.set_column(number, field.name, table.column(number).cast(pa.int64()))
-    return table
-
-
-def _with_kinds(fields: Iterable[str], table: Any) -> Any:
-    """Where a field has values of several kinds, each in its column, say in which of them each value is."""
+    """The fields of a round's rows as Arrow can aggregate them: a column of nothing but nulls gets a type (any will do), and
+    where a field has values of several kinds, each in its column, one more column tells in which of them each value is."""
+    for number, column in enumerate(table.schema):
+        if pa.types.is_null(column.type):
+            table = table.set_column(number, column.name, table.column(number).cast(pa.int64()))
     for field in fields:
         columns = columns_of(field, table.column_names)
         if len(columns) > 1:
             kinds = pa.nulls(table.num_rows, pa.int8())
-            for number, column in enumerate(columns):
-                kinds = pc.if_else(table[column].is_valid(), pa.scalar(number, pa.int8()), kinds)
+            for number, name in enumerate(columns):
+                kinds = pc.if_else(table[name].is_valid(), pa.scalar(number, pa.int8()), kinds)
             table = table.append_column(field + KIND, kinds)
     return table

@@ -4,55 +4,32 @@ parents before children."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.codec.record_batches import record_sizes
+from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError
-from headrace.exchange.texts import cut, message_of, traceback_of
+from headrace.exchange.messages import Reject
+from headrace.exchange.texts import traceback_of
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.worker.operators.faults import checked_fault
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows, flat
+from headrace.worker.rows import Field, Rows, flat
 
 if TYPE_CHECKING:
     from headrace.worker.task import TaskRun
 
 Context: TypeAlias = "TaskRun"  # what operators use of the task that they run in
+Due = tuple[int, bytes, str, str]  # of a timer: time, key, name, clock
 FAILED = object()  # what stands in for the result of a function that raised
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most. `replay`:
-    the number of the replay in which it was read, where it was in one."""
-
-    ssp: int
-    offset: int
-    operator: str
-    error_class: str
-    message: str
-    traceback: str = ""
-    replay: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("operator", "error_class", "message"):
-            object.__setattr__(self, name, cut(getattr(self, name)))
-
-    @classmethod
-    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
-        """The reject of a record on which `error` was raised."""
-        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
-
-
 class Operator:
-    """One node at work in one task."""
-
     gives_each = False  # of a table: every update, not the last of each key in a round (`core.topology.emission`)
     passing: Collection[bytes] = ()  # of a table that gives each: the keys that came and went within the round
 
@@ -71,6 +48,11 @@ class Operator:
     def finish(self) -> None:
         """All rows of the round have been pushed."""
 
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
+        """Take timers of this operator that are due, all of one clock; `until_us`: up to which times timers are due, by clock.
+        Gives a metric, and how much to count under it. That of an operator that sets none: an edit has changed which it is."""
+        return "timers_orphaned", len(due)
+
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         """What takes the rows of `operator`, which processes (the end of) `parent`; None where they are not pushed."""
         return self
@@ -82,10 +64,7 @@ class Operator:
 
     @property
     def database(self) -> Any:
-        """Where the operator's store is kept in the task's state."""
         return self.context.database(self.node.store.kept_in)  # type: ignore[attr-defined]
-
-    # --- failing records --------------------------------------------------------------------------------------------
 
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
         """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
@@ -128,8 +107,11 @@ class Operator:
     def of_serdes(self, rows: Rows, key: Serde | None, value: Serde | None) -> Rows:
         """The rows, to be written by other serdes where one is given; what does not decode is rejected."""
         rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
-        return rows.replaced(
-            key=None if key is None else rows.key.of_serde(key), value=None if value is None else rows.value.of_serde(value)
+        own_key, own_value = rows.key, rows.value
+        return replace(
+            rows,
+            key=own_key if key is None else own_key.of_serde(key),
+            value=own_value if value is None else own_value.of_serde(value),
         )
 
     def sendable(self, rows: Rows, stream: str) -> Rows:
@@ -138,8 +120,6 @@ class Operator:
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         limits = self.context.limits_of(stream)
         return self.without(rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us))
-
-    # --- user functions ---------------------------------------------------------------------------------------------
 
     def called(self, function: Function, rows: Rows) -> tuple[Rows, list[Any] | pa.Array | pa.RecordBatch]:
         """The rows that `function` took, and its results for them: a list, or for a batch function what it gave."""
@@ -184,15 +164,9 @@ class Operator:
 
     def columns(self, rows: Rows) -> tuple[Rows, Any, Any]:
         """The rows whose keys and values make Arrow arrays, and these arrays."""
-        key, failures = rows.key.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key = rows.key.arrow()[0]
-        value, failures = rows.value.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
-        return rows, key, value
+        rows = self.without(rows, rows.key.arrow()[1])
+        rows = self.without(rows, rows.value.arrow()[1])
+        return rows, rows.key.arrow()[0], rows.value.arrow()[0]
 
     def _bisected(self, function: Any, batch: Any, rows: Rows, base: int) -> tuple[list[int], list[Any]]:
         """Call on the whole; where it raises, on halves, until the single rows that fail are found."""
@@ -237,7 +211,6 @@ def record_batch(rows: Rows, key: Any, value: Any, streams: Sequence[tuple[str, 
 
 
 def _plain(result: Any) -> Any:
-    """A batch function's result as a RecordBatch or one array."""
     if isinstance(result, pa.Table):
         result = result.combine_chunks().to_batches()[0] if result.num_rows else result
     if isinstance(result, (pa.RecordBatch, pa.Array)):
@@ -275,11 +248,25 @@ def _one_table(tables: list[pa.Table]) -> pa.Table:
 
 
 def _user_frames(error: BaseException) -> Any:
-    """The traceback from the user's first own frame on, None without one: our own frames are no help to them."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         trace = trace.tb_next
     return trace
+
+
+class GatheringOperator(Operator):
+    """What is common to operators that keep the rows they take until the batch or the round ends."""
+
+    def __init__(self, node: Node, context: Context) -> None:
+        super().__init__(node, context)
+        self.held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        self.held.append(rows)
+
+    def release(self) -> list[Rows]:
+        held, self.held = self.held, []
+        return held
 
 
 def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
@@ -290,8 +277,14 @@ def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
 
 
 def binary_field(serde: Any, values: Sequence[bytes | None]) -> Field:
-    """A field of encoded values."""
     return Field(serde, raw=pa.array(values, pa.binary()))
+
+
+def windowed_field(serde: Any, windows: Sequence[tuple[bytes, int, int]]) -> Field:
+    """A field of windowed keys: of key, start and end."""
+    keys = pa.array([key for key, *_ in windows], pa.binary())
+    starts, ends = (np.array([window[at] for window in windows], np.int64) for at in (1, 2))
+    return Field(serde, raw=serde.encode_parts(keys, starts, ends))
 
 
 def rows_of_timers(times_us: Any, key: Field, value: Field) -> Rows:

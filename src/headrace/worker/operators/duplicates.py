@@ -12,10 +12,10 @@ import xxhash
 
 from headrace.core.keys.key_layout import TIME_BYTES, time_bytes, time_from
 from headrace.model import topology as t
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.rows import Rows
-from headrace.worker.vectors import state_keys
 
 
 class DropDuplicatesOperator(Operator):
@@ -70,16 +70,14 @@ class DropDuplicatesOperator(Operator):
         database, name, kept_us = self.database, self.node.store.kept_in, self.node.store.ttl_us
         assert kept_us is not None
         layouts = list(self._changed)
-        expiry = Expiry(self.context)
         for layout, data in zip(layouts, database.get_many(layouts), strict=True):
             if data is not None:
-                expiry.remove(name, self._changed[layout], layout, time_from(data[:TIME_BYTES]))
+                forget_expiry(self.context, name, self._changed[layout], layout, time_from(data[:TIME_BYTES]))
         times = [self._passed[layout] or 0 for layout in layouts]
         encode = self._times.encode
         database.put_many(layouts, [time_bytes(time_us + kept_us) + encode(time_us) for time_us in times])
-        expiry.add(
-            name, [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in zip(layouts, times, strict=True)]
-        )
+        places = zip(layouts, times, strict=True)
+        expire(self.context, name, [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in places])
         self._passed, self._changed = {}, {}
 
 

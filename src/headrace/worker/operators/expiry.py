@@ -39,67 +39,61 @@ def due_entries(index: Any, until_us: int) -> list[tuple[bytes, bytes]]:
     return [entry for low, high in ranges for entry in index.scan(low, high)]
 
 
-class Expiry:
-    """What of one task's state is to be deleted when."""
+def expire(context: Any, database: str, entries: Sequence[tuple[bytes, bytes, int]]) -> None:
+    """Have `entries` of a database deleted when their time has come: (routing key, layout key, µs from which on)."""
+    if not entries:
+        return
+    index, hints = context.database("~expiry"), context.database("~hints")
+    keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
+    encode = msgspec.msgpack.Encoder().encode
+    index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
+    earliest = min(at_us for _, _, at_us in entries)
+    hint = hints.get(_HINT)
+    if hint is None or time_from(hint) > earliest:
+        hints.put(_HINT, time_bytes(earliest))
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
 
-    def add(self, database: str, entries: Sequence[tuple[bytes, bytes, int]]) -> None:
-        """`entries`: (routing key, layout key, µs from which on it is to be deleted)."""
-        if not entries:
-            return
-        index, hints = self._context.database("~expiry"), self._context.database("~hints")
-        keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
-        encode = msgspec.msgpack.Encoder().encode
-        index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
-        earliest = min(at_us for _, _, at_us in entries)
-        hint = hints.get(_HINT)
-        if hint is None or time_from(hint) > earliest:
-            hints.put(_HINT, time_bytes(earliest))
+def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us: int) -> None:
+    """Forget that an entry is to be deleted at `at_us`."""
+    context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
-    def remove(self, database: str, key: bytes, layout: bytes, at_us: int) -> None:
-        """Forget that an entry is to be deleted at `at_us`."""
-        self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
-    def run(self, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
-        """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
-        there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then
-        its turn comes later."""
-        if watermark_us is None:
-            return 0
-        hints = self._context.database("~hints")
-        hint = hints.get(_HINT)
-        if hint is None or time_from(hint) > watermark_us:
-            return 0
-        index = self._context.database("~expiry")
-        deleted = 0
-        for key, value in due_entries(index, watermark_us):
-            database, layout = _ENTRY.decode(value)
-            index.delete(key)
-            if database in windows:
-                key, start = split_state_key(layout)
-                at_us = self._expires_us(database, layout, time_from(start), windows[database])
-                if at_us is None:  # a session that was joined to another
-                    continue
-                if at_us > watermark_us:
-                    index.put(time_key(key, at_us, _rest(database, layout)), value)
-                    continue
-            self._context.database(database).delete(layout)
-            deleted += 1
-        earliest = earliest_us(index)
-        if earliest is None:
-            hints.delete(_HINT)
-        else:
-            hints.put(_HINT, time_bytes(earliest))
-        return deleted
+def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
+    """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
+    there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then its
+    turn comes later."""
+    if watermark_us is None:
+        return 0
+    hints = context.database("~hints")
+    hint = hints.get(_HINT)
+    if hint is None or time_from(hint) > watermark_us:
+        return 0
+    index = context.database("~expiry")
+    deleted = 0
+    for key, value in due_entries(index, watermark_us):
+        database, layout = _ENTRY.decode(value)
+        index.delete(key)
+        if database in windows:
+            key, start = split_state_key(layout)
+            at_us = _expires_us(context.database(database), layout, time_from(start), windows[database])
+            if at_us is None:  # a session that was joined to another
+                continue
+            if at_us > watermark_us:
+                index.put(time_key(key, at_us, _rest(database, layout)), value)
+                continue
+        context.database(database).delete(layout)
+        deleted += 1
+    earliest = earliest_us(index)
+    hints.put(_HINT, None if earliest is None else time_bytes(earliest))
+    return deleted
 
-    def _expires_us(self, database: str, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
-        """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
-        if isinstance(windows, Windows):
-            return windows.expires_us(start_us + windows.size_us)
-        stored = self._context.database(database).get(layout)
-        return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
+
+def _expires_us(database: Any, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
+    """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
+    if isinstance(windows, Windows):
+        return windows.expires_us(start_us + windows.size_us)
+    stored = database.get(layout)
+    return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
 
 
 def _rest(database: str, layout: bytes) -> bytes:

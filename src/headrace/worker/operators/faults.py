@@ -11,6 +11,7 @@ import re
 import signal
 import threading
 from pathlib import Path
+from traceback import walk_tb
 
 from headrace.errors import (
     PACKAGE_FOLDER,
@@ -52,12 +53,8 @@ def checked_fault(error: BaseException, operator: str) -> BaseException:
 
 def _may_be_ours(error: BaseException) -> bool:
     """Whether Headrace may have raised it: one of our classes that the user's own code raises is an error of the record."""
-    trace = error.__traceback__
-    if not isinstance(error, HeadraceError) or trace is None:
-        return True
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    return not isinstance(error, HeadraceError) or not files or files[-1].startswith(PACKAGE_FOLDER)
 
 
 def is_signal(error: BaseException) -> bool:
@@ -76,11 +73,6 @@ def is_signal(error: BaseException) -> bool:
 
 def _user_line(error: BaseException) -> str:
     """The user's own line that led to `error`, as `file:line`; empty if there is none."""
-    found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(PACKAGE_FOLDER):
-            found = f"{Path(file).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [f"{Path(file).name}:{line}" for file, line in places if not file.startswith(PACKAGE_FOLDER)]
+    return own[-1] if own else ""

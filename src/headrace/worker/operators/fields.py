@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -80,17 +80,17 @@ def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Fai
     if isinstance(array, list):
         return _of_objects(array, path, kinds)
     array, failures = _comparable(array, path)
-    if kinds & TOTALS:
-        failures = failures or _no_numbers(array, path)
+    kind = array.type
+    if kinds & TOTALS and not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        failures = failures or _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a number, found {kind}"))
     if failures:
         return {path: pa.nulls(len(array), pa.int64())}, failures
-    if pa.types.is_integer(array.type):
+    if pa.types.is_integer(kind):
         array, failures = _whole(array, path)
-    elif pa.types.is_floating(array.type):
+    elif pa.types.is_floating(kind):
         array = array.cast(pa.float64())
         if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
-            bad = np.flatnonzero(pc.invert(pc.fill_null(pc.is_finite(array), True)).to_numpy(zero_copy_only=False))
-            failures = [(i, _not_finite(path, array[i].as_py())) for i in bad.tolist()]
+            failures = _failing(pc.invert(pc.is_finite(array)), lambda i: _not_finite(path, array[i].as_py()))
     return _placed(array, path), failures
 
 
@@ -112,7 +112,10 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         error: Exception | None = None
         if is_number:
-            error = _unusable(value, path, kinds)
+            if isinstance(value, int):
+                error = None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
+            elif not isfinite(value) and kinds - COUNTS:
+                error = _not_finite(path, value)
         elif kinds & TOTALS or isinstance(value, (dict, list, tuple)):
             error = TypeError(f"{path}: expected {expected}, found {value!r:.60}")
         if error is not None:
@@ -147,36 +150,24 @@ def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
 
 
 def _placed(array: Any, path: str) -> dict[str, Any]:
-    """An array of values that can be compared under the name of its column."""
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return {path: array}
     return {path + (REAL if pa.types.is_floating(kind) else f"{OF_TYPE}{kind}"): array}
 
 
-def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
-    """What is wrong with a number, None if nothing is."""
-    if isinstance(value, int):
-        return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
-    return None if isfinite(value) or kinds <= COUNTS else _not_finite(path, value)
-
-
 def _whole(array: Any, path: str) -> tuple[Any, Failures]:
     if not pa.types.is_uint64(array.type):
         return array.cast(pa.int64()), []
-    beyond = pc.fill_null(pc.greater(array, pa.scalar(INT64_MAX, pa.uint64())), False)
-    bad = np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist()
-    if not bad:
-        return array.cast(pa.int64()), []
-    return pa.nulls(len(array), pa.int64()), [(i, _beyond_64_bits(path, array[i].as_py())) for i in bad]
+    beyond = pc.greater(array, pa.scalar(INT64_MAX, pa.uint64()))
+    bad = _failing(beyond, lambda i: _beyond_64_bits(path, array[i].as_py()))
+    return (pa.nulls(len(array), pa.int64()), bad) if bad else (array.cast(pa.int64()), [])
 
 
-def _no_numbers(array: Any, path: str) -> Failures:
-    kind = array.type
-    if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return []
-    message = f"{path}: expected a number, found {kind}"
-    return [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
+def _failing(mask: Any, error: Callable[[int], Exception]) -> Failures:
+    """The rows at which `mask`, an Arrow array, is true, each with its error."""
+    bad = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+    return [(i, error(i)) for i in bad.tolist()]
 
 
 def _beyond_64_bits(path: str, value: int) -> Exception:
@@ -195,9 +186,8 @@ def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
     if pa.types.is_null(kind):
         return array.cast(pa.int64()), []
     if pa.types.is_nested(kind):
-        bad = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
-        error = TypeError(f"{path}: expected a scalar, found {kind}")
-        return pa.nulls(len(array), pa.int64()), [(i, error) for i in bad]
+        failures = _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a scalar, found {kind}"))
+        return pa.nulls(len(array), pa.int64()), failures
     if pa.types.is_decimal(kind):
         return array.cast(pa.float64()), []
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):

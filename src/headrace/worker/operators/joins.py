@@ -11,7 +11,7 @@ Of the records of different partitions and streams only those of one round are p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.model import topology as t
 from headrace.model.serde import Failures
-from headrace.worker.operators.base import Context, Operator, binary_field, column_of, values_field
-from headrace.worker.operators.stateless import merged_by_rank
+from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field, column_of, values_field
+from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
 from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Field, Rows
 
@@ -44,10 +44,9 @@ class JoinOperator(Operator):
             joiner = self.node.joiner.body
             arguments = zip(*(part.objects()[0] for part in parts), strict=True)
             rows, values = self.mapped(lambda given: joiner(*given), arguments, rows)
-        return rows.replaced(value=values_field(self.node.value, values))
+        return replace(rows, value=values_field(self.node.value, values))
 
     def _readable(self, rows: Rows, parts: list[Field], batch: bool) -> tuple[Rows, list[Field]]:
-        """The rows of which all parts can be read, and these parts."""
         for number in range(len(parts)):
             failures = (parts[number].arrow() if batch else parts[number].objects())[1]
             if failures:
@@ -55,7 +54,6 @@ class JoinOperator(Operator):
         return rows, parts
 
     def _taken(self, rows: Rows, failures: Failures, *fields: Field) -> list[Any]:
-        """The rows without the failing ones, and the same of fields that go with them."""
         good = np.setdiff1d(np.arange(len(rows)), [index for index, _ in failures])
         return [self.without(rows, failures), *(field.take(good) for field in fields)]
 
@@ -73,14 +71,13 @@ def _joined_table(operator: Operator) -> TableOperator:
     return operator
 
 
-class StreamTableJoin(JoinOperator):
+class StreamTableJoin(JoinOperator, GatheringOperator):
     """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
     record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
     null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._held: list[Rows] = []
         self._table: TableOperator | None = None
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
@@ -89,14 +86,10 @@ class StreamTableJoin(JoinOperator):
         self._table = _joined_table(operator)
         return None
 
-    def push(self, rows: Rows) -> None:
-        self._held.append(rows)
-
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        held, self._held = self._held, []
-        rows, keys = self._looked_up(merged_by_rank(held))
+        rows, keys = self._looked_up(merged_by_rank(self.release()))
         if not len(rows):
             return
         right = self._found(keys, rows)
@@ -138,13 +131,8 @@ class StreamTableJoin(JoinOperator):
 _Pair = tuple[bytes | None, bytes | None]  # what both sides have of a key
 
 
-@dataclass(frozen=True, slots=True)
-class _Updates:
-    """The rows that give an update of a join each; what both sides had before it, and have with it."""
-
-    rows: Rows
-    before: Sequence[_Pair]
-    after: Sequence[_Pair]
+# The rows that give an update of a join each; what both sides had before it, and have with it.
+_Updates = tuple[Rows, Sequence[_Pair], Sequence[_Pair]]
 
 
 class TableTableJoin(JoinOperator):
@@ -164,33 +152,29 @@ class TableTableJoin(JoinOperator):
     def finish(self) -> None:
         changed = {parent: table.updates for parent, table in self._tables.items() if table.updates is not None}
         if changed:
-            self._give(self._each_update(changed) if self.gives_each else self._last_updates(list(changed.values())))
+            self._give(*(self._each_update(changed) if self.gives_each else self._last_updates(list(changed.values()))))
 
-    def _give(self, updates: _Updates) -> None:
-        rows = updates.rows.numbered()  # by their ranks they may be alike: several come of one record
-        now, before = self._is_joined(updates.after), self._is_joined(updates.before)
+    def _give(self, updates: Rows, before: Sequence[_Pair], after: Sequence[_Pair]) -> None:
+        rows = updates.numbered()  # by their ranks they may be alike: several come of one record
+        now, was = self._is_joined(after), self._is_joined(before)
         parts = []
         if now.any():
-            at = np.flatnonzero(now).tolist()
-            sides = (
-                binary_field(self._tables[parent].serde, [updates.after[i][side] for i in at])
-                for side, parent in enumerate(self.node.parents)
-            )
+            values = zip(*(after[i] for i in np.flatnonzero(now).tolist()), strict=True)
+            serdes = (self._tables[parent].serde for parent in self.node.parents)
+            sides = (binary_field(serde, side) for serde, side in zip(serdes, values, strict=True))
             parts.append(self.results(rows.where(now), *sides))
-        if (before & ~now).any():
-            deleted = rows.where(before & ~now)
-            parts.append(deleted.replaced(value=Field(self.node.value, objects=[None] * len(deleted))))
+        if (was & ~now).any():
+            deleted = rows.where(was & ~now)
+            parts.append(replace(deleted, value=Field(self.node.value, objects=[None] * len(deleted))))
         if parts:
-            given = merged_by_rank(parts)
-            given.rank = updates.rows.rank[given.rank]
-            self.forward(given)
+            self.forward(merged_by_number(parts, updates))
 
     def _last_updates(self, changed: list[Rows]) -> _Updates:
         rows = last_per_key(merged_by_rank([_keys_of(updates) for updates in changed]))
         keys = rows.key.bytes()[0].to_pylist()
         left, right = (self._tables[parent] for parent in self.node.parents)
         before = list(zip(left.before(keys), right.before(keys), strict=True))
-        return _Updates(rows, before, list(zip(left.after(keys), right.after(keys), strict=True)))
+        return rows, before, list(zip(left.after(keys), right.after(keys), strict=True))
 
     def _each_update(self, changed: Mapping[str, Rows]) -> _Updates:
         parents = [parent for parent in dict.fromkeys(self.node.parents) if parent in changed]
@@ -199,21 +183,20 @@ class TableTableJoin(JoinOperator):
         values = [value for parent in parents for value in changed[parent].value.bytes()[0].to_pylist()]
         keys = every.key.bytes()[0].to_pylist()
         known = list(dict.fromkeys(keys))
-        left, right = (self._tables[parent].before(known) for parent in self.node.parents)
-        first: list[_Pair] = list(zip(left, right, strict=True))
+        first: list[_Pair] = list(zip(*(self._tables[parent].before(known) for parent in self.node.parents), strict=True))
         current = dict(zip(known, first, strict=True))
         before, after = [], []
+        of_left, of_right = self.node.parents
         order = np.argsort(every.rank, kind="stable")
         for row in order.tolist():
             key, value, parent = keys[row], values[row], made_by[row]
             had = current[key]
-            of_left, of_right = self.node.parents
             current[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
             before.append(had)
             after.append(current[key])
         came_and_went = ~self._is_joined(first) & ~self._is_joined(list(current.values()))
         self.passing = frozenset(known[i] for i in np.flatnonzero(came_and_went))
-        return _Updates(every.take(order), before, after)
+        return every.take(order), before, after
 
     def _is_joined(self, pairs: Sequence[_Pair]) -> Any:
         there = np.array([[value is not None for value in pair] for pair in pairs], bool)
@@ -225,5 +208,4 @@ class TableTableJoin(JoinOperator):
 def _keys_of(rows: Rows) -> Rows:
     """The rows with nothing but their keys, in the form that those of other tables have as well."""
     key = Field(rows.key.serde, raw=rows.key.bytes()[0])
-    nothing = Field(None, raw=pa.nulls(len(rows), pa.binary()))
-    return Rows(rows.ssp, rows.offset, rows.timestamp_us, key, nothing, None, rows.rank)
+    return replace(rows, key=key, value=Field(None, raw=pa.nulls(len(rows), pa.binary())), headers=None)

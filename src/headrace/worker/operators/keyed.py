@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.model.windows import Windows
+from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.aggregate import start_bytes
-from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.base import Context, Operator, binary_field
+from headrace.worker.operators.expiry import expire
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
 ABSENT = object()
@@ -29,28 +30,25 @@ def copied(state: Any) -> Any:
     kind = type(state)
     if kind in _IMMUTABLE:
         return state
-    if kind is dict and _IMMUTABLE.issuperset(map(type, state.values())):
-        return state.copy()
-    if kind is list and _IMMUTABLE.issuperset(map(type, state)):
+    parts = state.values() if kind is dict else state if kind is list else None
+    if parts is not None and _IMMUTABLE.issuperset(map(type, parts)):
         return state.copy()
     return copy.deepcopy(state)
 
 
 # Of these forms a decoded value is the encoded one, and need not be tried.
 _UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def as_stored(serde: Serde, state: Any) -> Any:
     """The state as the next round would read it, so that results do not depend on where rounds are cut. A state that has no
     bytes is the error of the record that made it."""
-    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
+    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or INT64_MIN <= state <= INT64_MAX):
         return state
     return serde.decode(serde.encode(state))
 
 
 def rows_at(batches: Sequence[Rows], places: Sequence[tuple[int, int]]) -> Rows:
-    """The rows at places (batch, row)."""
     bases = np.cumsum([0] + [len(rows) for rows in batches])
     return Rows.concat(batches).take(np.array([bases[batch] + row for batch, row in places]))
 
@@ -69,19 +67,19 @@ def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any
     return ABSENT if after is None else as_stored(serde, after)
 
 
+@dataclass(slots=True, eq=False)
 class _Group:
-    """One (key, window) that this round has touched."""
+    """One (key, window) that this round has touched. `rows`: (batch, row) of the last record that changed it."""
 
-    __slots__ = ("fresh", "key", "layout", "rows", "start", "state")
-
-    def __init__(self, key: bytes, start: int | None, layout: bytes, state: Any) -> None:
-        self.key, self.start, self.layout, self.state = key, start, layout, state
-        self.fresh = state is ABSENT
-        self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
+    key: bytes
+    start: int | None
+    layout: bytes
+    state: Any
+    is_fresh: bool
+    rows: tuple[int, int] | None = None
 
     @property
     def value(self) -> Any:
-        """The state, None where there is none."""
         return None if self.state is ABSENT else self.state
 
 
@@ -148,7 +146,8 @@ class RecordAggregateOperator(Operator):
         serde = self._value_serde
         assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
-            self._groups[layout] = _Group(key, start, layout, ABSENT if data is None else serde.decode(data))
+            state = ABSENT if data is None else serde.decode(data)
+            self._groups[layout] = _Group(key, start, layout, state, state is ABSENT)
 
     def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
         """Put a record into all its windows; where the function raises at one of them, into none."""
@@ -170,43 +169,32 @@ class RecordAggregateOperator(Operator):
         if not self._dirty:
             self._reset()
             return
-        groups = self._encoded_groups()
-        database = self.database
-        fresh: list[tuple[bytes, bytes, int]] = []
-        for group, data in groups:
-            if data is None:
-                database.delete(group.layout)
-            else:
-                database.put(group.layout, data)
-                if group.fresh and self._windows is not None and group.start is not None:
-                    due_us = self._windows.expires_us(group.start + self._windows.size_us)
-                    fresh.append((group.key, group.layout, due_us))
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
-        self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))
-        self._reset()
-
-    def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
-        """The groups that were changed, with their states as bytes."""
-        serde = self._value_serde
+        database, serde = self.database, self._value_serde
         assert serde is not None
         groups = [group for group in self._groups.values() if group.rows is not None]
-        data, failures = serde.encode_many([group.value for group in groups])
+        stored, failures = serde.encode_many([group.value for group in groups])
         assert not failures, f"a state that was encoded once: {failures[0][1]}"
-        return list(zip(groups, data.to_pylist(), strict=True))
+        fresh: list[tuple[bytes, bytes, int]] = []
+        for group, data in zip(groups, stored.to_pylist(), strict=True):
+            database.put(group.layout, data)
+            if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
+                due_us = self._windows.expires_us(group.start + self._windows.size_us)
+                fresh.append((group.key, group.layout, due_us))
+        expire(self.context, self.node.store.kept_in, fresh)
+        self._emit(self._updates if self.gives_each else _last_updates(groups))
+        self._reset()
 
     def _emit(self, updates: list[_Update]) -> None:
         if not updates:
             return
         origins = rows_at(self._batches, [row for *_, row in updates])
-        keys = pa.array([key for key, *_ in updates], pa.binary())
-        if self._windows is None:
-            key = Field(self._key_serde, raw=keys)
-        else:
+        key = binary_field(self._key_serde, [key for key, *_ in updates])
+        if self._windows is not None:
             serde: Any = self.node.key
             starts = np.array([start for _, start, *_ in updates], np.int64)
-            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self._windows.size_us))
+            key = Field(serde, raw=serde.encode_parts(key.raw, starts, starts + self._windows.size_us))
         value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
-        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+        self.forward(replace(origins, key=key, value=value, headers=None))
 
     def _reset(self) -> None:
         self._groups, self._batches, self._dirty, self._updates = {}, [], False, []

@@ -5,6 +5,7 @@ for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.codec.record_batches import record_sizes
+from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.topology.partitioning import called_for, checked_partition, chosen_partitions
 from headrace.errors import OutOfRangeError, SerdeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
+from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators.base import FAILED, Operator
-from headrace.worker.rows import HEADERS_TYPE, Rows, flat
-from headrace.worker.vectors import partitions_of
+from headrace.worker.rows import Rows, flat
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
 _CHOSEN = pa.list_(pa.int64())  # the partitions of each record
 
 
 class _WritingOperator(Operator):
-    """What is common to operators that write."""
-
     node: t.Sink | t.Repartition
 
     def written(self, rows: Rows, stream: str) -> None:
@@ -47,15 +46,15 @@ class _WritingOperator(Operator):
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         if chosen.null_count:
-            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
+            count = self.context.program.partition_counts[stream]
+            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, count)
             chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
             self.context.emit(stream, rows.take(copies), partitions=partitions[start : start + len(copies)])
 
     def _partitioned(self, partitioner: t.Function, rows: Rows, stream: str) -> tuple[Rows, Any]:
-        """The rows that are to be written to `stream`, and the partitions of each."""
-        function, count = called_for(partitioner.body, stream), self.context.partition_count(stream)
+        function, count = called_for(partitioner.body, stream), self.context.program.partition_counts[stream]
         if partitioner.kind is t.FunctionKind.BATCH:
             rows, chosen = self._called_batch(lambda batch: function(batch, count), rows)
             rows, chosen = self._in_range(rows, chosen, count)
@@ -78,9 +77,14 @@ class _WritingOperator(Operator):
         if isinstance(result, pa.Array) and pa.types.is_null(result.type):
             return pa.nulls(len(result), _CHOSEN)
         if isinstance(result, pa.Array) and pa.types.is_integer(result.type):
-            return _as_lists(result.is_valid(), result.drop_null().cast(pa.int64()))
-        if isinstance(result, pa.Array) and _is_list(result.type) and _is_number(result.type.value_type):
-            return _as_plain_lists(result)
+            there = result.is_valid()
+            return _lists(there.cast(pa.int64()).to_numpy(), result.drop_null().cast(pa.int64()), pc.invert(there))
+        if isinstance(result, pa.Array) and _is_lists(result.type):
+            if pa.types.is_fixed_size_list(result.type):
+                lengths = result.is_valid().cast(pa.int64()).to_numpy() * result.type.list_size
+            else:
+                lengths = _lengths(result, of_null=0)
+            return _lists(lengths, result.flatten().cast(pa.int64()), result.is_null())
         raise TypeError(
             f"a partitioner gave {'a RecordBatch' if kind is None else f'an array of {kind}'}, expected one of integers, or of "
             "lists of integers"
@@ -117,23 +121,10 @@ def _refusal(numbers: list[int | None], count: int) -> Exception:
     raise AssertionError(f"{numbers} of {count} partitions are refused for nothing")
 
 
-def _as_lists(is_there: Any, numbers: Any) -> Any:
-    """A list of one of `numbers`, in their order, where something is there; else a null."""
-    bounds = np.zeros(len(is_there) + 1, np.int32)
-    np.cumsum(is_there.cast(pa.int32()).to_numpy(), out=bounds[1:])
-    return pa.ListArray.from_arrays(pa.array(bounds), numbers, mask=pc.invert(is_there))
-
-
-def _as_plain_lists(lists: Any) -> Any:
-    """Lists of any integers, of a fixed size too, as `_CHOSEN`; what a null hides is left out."""
-    lengths = lists.is_valid().cast(pa.int32()).to_numpy().astype(np.int64)
-    if pa.types.is_fixed_size_list(lists.type):
-        lengths *= lists.type.list_size
-    else:
-        lengths = _lengths(lists, of_null=0)
-    bounds = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum(lengths, out=bounds[1:])
-    return pa.ListArray.from_arrays(pa.array(bounds), lists.flatten().cast(pa.int64()), mask=lists.is_null())
+def _lists(lengths: npt.NDArray[np.int64], numbers: Any, mask: Any = None) -> Any:
+    """`numbers` as lists of these lengths, a null where `mask` is true; so what a null hides is left out."""
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(bounds), numbers, mask=mask)
 
 
 def _lengths(chosen: Any, of_null: int) -> npt.NDArray[np.int64]:
@@ -145,19 +136,15 @@ def _lengths(chosen: Any, of_null: int) -> npt.NDArray[np.int64]:
 def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
     """`chosen`, with the partition of its key for each record that has a null."""
     lengths, of_key = _lengths(chosen, of_null=1), chosen.is_null().to_numpy(zero_copy_only=False)
-    bounds = np.zeros(len(chosen) + 1, np.int32)
-    np.cumsum(lengths, out=bounds[1:])
-    numbers, places = np.empty(bounds[-1], np.int64), np.repeat(of_key, lengths)
+    numbers, places = np.empty(lengths.sum(), np.int64), np.repeat(of_key, lengths)
     numbers[places], numbers[~places] = by_key[of_key], chosen.flatten().to_numpy()
-    return pa.ListArray.from_arrays(pa.array(bounds), pa.array(numbers))
+    return _lists(lengths, pa.array(numbers))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))  # null: of lists that are all empty
+def _is_lists(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))  # null: lists that are all empty
 
 
 def _copies(rows: Rows, chosen: Any, key: Any, value: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
@@ -185,7 +172,9 @@ class SinkOperator(_WritingOperator):
         if not isinstance(node.stream, str):
             rows, named = self.called(node.stream, rows)
             bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
-            rows, names = self._known(rows, list(named), bad)
+            text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
+            rows = self.without(rows, [(i, LookupError(text.format(shown(named[i])))) for i in bad])
+            names = [name for name in named if isinstance(name, str) and self.context.may_choose(name)]
         if node.headers is not None:
             rows, names = self._with_headers(node.headers, rows, names)
         if names is None:
@@ -195,24 +184,16 @@ class SinkOperator(_WritingOperator):
         for name in sorted(set(names)):
             self.written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
 
-    def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
-        text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
-        rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
-        refused = set(bad)
-        return rows, [name for i, name in enumerate(names) if i not in refused]
-
     def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
         """The rows with the headers that `function` gives, and the names of those that are left."""
         results = self.each(lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows)
         good = [i for i, result in enumerate(results) if result is not FAILED]
         headers = pa.array([results[i] for i in good], HEADERS_TYPE)
-        rows = rows.take(np.array(good, np.int64)).with_headers(headers)
+        rows = replace(rows.take(np.array(good, np.int64)), headers=headers)
         return rows, None if names is None else [names[i] for i in good]
 
 
 class RepartitionOperator(_WritingOperator):
-    """Writes the internal stream that the next sub-topology reads."""
-
     node: t.Repartition
 
     def push(self, rows: Rows) -> None:

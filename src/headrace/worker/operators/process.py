@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
+from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
 from headrace.model.durations import duration_us
-from headrace.worker.operators.base import Context, Operator, Reject, record_batch
+from headrace.worker.operators.base import Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
-from headrace.worker.operators.timer_firing import DueTimers
-from headrace.worker.operators.timers import CLOCKS, Timer
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+from headrace.worker.operators.timers import CLOCKS, DueTimers, Timer
+from headrace.worker.rows import Field, Rows
 
 R = TypeVar("R")
 _KEEP = object()
@@ -76,9 +77,8 @@ class ProcessorContext:
         name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
-            raise TopologyError(
-                f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}", "add it to `stores`"
-            )
+            text = f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}"
+            raise TopologyError(text, "add it to `stores`")
         return self._stores[name]
 
     def forward(
@@ -103,14 +103,11 @@ class ProcessorContext:
         if (at is None) == (after is None):
             raise TopologyError(f"timer {name!r}: give either `at` or `after`")
         if isinstance(after, (int, float)):
-            raise TopologyError(
-                f"timer {name!r}: after={after!r} is a bare number", 'write a duration such as "10 seconds", or a timedelta'
-            )
+            hint = 'write a duration such as "10 seconds", or a timedelta'
+            raise TopologyError(f"timer {name!r}: after={after!r} is a bare number", hint)
         if not _overrides(work.node.processor, "on_timer"):
-            raise TopologyError(
-                f"timer {name!r}: {work.node.processor.__name__} defines no on_timer, nothing would happen",
-                "define on_timer(self, timer)",
-            )
+            text = f"timer {name!r}: {work.node.processor.__name__} defines no on_timer, nothing would happen"
+            raise TopologyError(text, "define on_timer(self, timer)")
         if work.key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         if at is not None:
@@ -148,7 +145,7 @@ class ProcessOperator(Operator):
 
     def __init__(self, node: t.Process, context: Context) -> None:
         super().__init__(node, context)
-        self.timer_owner = context.timer_owner_of(node.name)
+        self.timer_owner = context.program.timer_owner_of(node.name)
         self.key_bytes: bytes | None = None
         self.key: Any = None
         self.time_us = 0
@@ -160,8 +157,6 @@ class ProcessOperator(Operator):
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
-
-    # --- what the context gives -------------------------------------------------------------------------------------
 
     @property
     def event_time_us(self) -> int | None:
@@ -183,8 +178,6 @@ class ProcessOperator(Operator):
             return self.where[1]
         stream, partition = self.context.streams[self.where[0]]
         return stream if name == "stream" else partition
-
-    # --- running ----------------------------------------------------------------------------------------------------
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
@@ -222,9 +215,7 @@ class ProcessOperator(Operator):
     def _push_records(self, rows: Rows) -> None:
         processor = self._ready()
         self._is_event_time = True
-        keys = rows.key.bytes()[0].to_pylist()
-        ranks = rows.rank.tolist()
-        position = iter(zip(keys, rows.ssp.tolist(), ranks, strict=True))
+        position = iter(zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True))
 
         def process(record: Any) -> None:
             self.key_bytes, ssp, rank = next(position)
@@ -260,10 +251,10 @@ class ProcessOperator(Operator):
             for part in np.split(np.arange(len(rows)), [half]):
                 self._push_batch(rows.take(part))
 
-    def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;
         how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.rounds.timer_chains`)."""
-        serde = self.context.key_serde_of(self.node.name)
+        serde: Any = self.context.program.key_serdes[self.node.name]
         self._key_serde = self.node.key or serde
         processor = self._ready()
         self.due = DueTimers(self.node.name, self.context, due, until_us)
@@ -288,7 +279,7 @@ class ProcessOperator(Operator):
                 self._release()
         self.due = None
         self._release()
-        return count
+        return "timers_fired", count
 
     def _release(self) -> None:
         counts, self.held_counts = self.held_counts, []
@@ -303,23 +294,15 @@ class ProcessOperator(Operator):
 
     def _rows(self, entries: list[Any]) -> Rows:
         where = np.array([entry[5] for entry in entries], np.int64)
-        headers = None
-        if any(entry[4] for entry in entries):
-            headers = pa.array([entry[4] for entry in entries], HEADERS_TYPE)
-        return Rows(
-            where[:, 0].astype(np.int32),
-            where[:, 1],
-            np.array([entry[3] for entry in entries], np.int64),
-            Field(self._key_serde, objects=[entry[1] for entry in entries]),
-            Field(self.node.value, objects=[entry[2] for entry in entries]),
-            headers,
-            where[:, 2],
-        )
+        times_us = np.array([entry[3] for entry in entries], np.int64)
+        key = Field(self._key_serde, objects=[entry[1] for entry in entries])
+        value = Field(self.node.value, objects=[entry[2] for entry in entries])
+        headers = [entry[4] for entry in entries]
+        all_headers = pa.array(headers, HEADERS_TYPE) if any(headers) else None
+        return Rows(where[:, 0].astype(np.int32), where[:, 1], times_us, key, value, all_headers, where[:, 2])
 
 
 def _overrides(processor: Any, name: str) -> bool:
     """Whether the user's class, and not the base class, defines the method."""
-    for kind in processor.__mro__:
-        if name in vars(kind):
-            return not kind.__module__.startswith("headrace.dsl")
-    return False
+    kind = next((kind for kind in processor.__mro__ if name in vars(kind)), None)
+    return kind is not None and not kind.__module__.startswith("headrace.dsl")

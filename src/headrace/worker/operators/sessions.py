@@ -7,26 +7,43 @@ they expire (`expires_us`).
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
 side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
-joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last."""
+joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
+
+What a session's state is and how it grows, by a record or by being joined to another session, is a fold's, one per kind of
+aggregate. It looks at the records of a batch beforehand (`take`), and then returns one after the other (`added`). What it is
+given is never changed in place, so that a record that fails leaves everything as it was."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.accumulators import accumulators_of
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
+from headrace.model.serde import Serde
 from headrace.model.windows import SessionWindows
-from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import Expiry
-from headrace.worker.operators.keyed import rows_at
-from headrace.worker.operators.session_folds import fold_of
+from headrace.worker.operators.aggregate import (
+    State,
+    fields_of,
+    merged_states,
+    result_of,
+    states_of_rows,
+    typed_columns,
+    with_fields,
+)
+from headrace.worker.operators.base import Context, Operator, windowed_field
+from headrace.worker.operators.expiry import expire
+from headrace.worker.operators.keyed import ABSENT, copied, rows_at, state_after
+from headrace.worker.operators.totals import check_totals
 from headrace.worker.rows import Field, Rows
 
 _FIRST, _LAST = bytes(TIME_BYTES), b"\xff" * TIME_BYTES  # no time of a record is as late as the last one
@@ -62,9 +79,112 @@ class _Key:
         return slice(first, bisect_right(self.now, time + gap, first, key=_start_of))
 
 
-class SessionOperator(Operator):
-    """All aggregates of sessions."""
+class Fold(Protocol):
+    """`states` are those of the sessions that a record joins, by time; None stands for the end of a session."""
 
+    def take(self, rows: Rows) -> Rows:
+        """The rows that can be folded, which `added` returns by their place."""
+
+    def added(self, states: Sequence[Any], row: int) -> Any | None: ...
+
+    def encoded(self, state: Any) -> bytes: ...
+
+    def decoded(self, data: bytes) -> Any: ...
+
+    def results(self, states: Sequence[Any | None]) -> Field:
+        """What is given of states; nulls where there is none."""
+
+
+class CountFold:
+    """A number of records, stored as 8 bytes little endian."""
+
+    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
+        self._serde = node.value
+
+    def take(self, rows: Rows) -> Rows:
+        return rows
+
+    def added(self, states: Sequence[int], row: int) -> int:
+        return sum(states) + 1
+
+    def encoded(self, state: int) -> bytes:
+        return state.to_bytes(8, "little", signed=True)
+
+    def decoded(self, data: bytes) -> int:
+        return int.from_bytes(data, "little", signed=True)
+
+    def results(self, states: Sequence[int | None]) -> Field:
+        return Field(self._serde, typed=pa.array(states, pa.int64()))
+
+
+class NamedFold:
+    """Named aggregates: a state for each (`core.accumulators`), stored as a msgpack list."""
+
+    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
+        named = node.named or {}
+        self._operator, self._serde, self._names = operator, node.value, list(named)
+        self._accumulators = accumulators_of(named)
+        self._fields = fields_of(named)
+        self._parts: list[State] = []
+        self.encoded: Callable[[State], bytes] = msgspec.msgpack.Encoder().encode
+        self.decoded: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
+
+    def take(self, rows: Rows) -> Rows:
+        rows, arrays = with_fields(self._operator, rows, self._fields)
+        table = pa.table({"ordinal": pa.array(np.arange(len(rows))), **arrays})
+        self._parts = states_of_rows(typed_columns(self._fields, table), ["ordinal"], self._accumulators) if len(rows) else []
+        return rows
+
+    def added(self, states: Sequence[State], row: int) -> State:
+        state = reduce(partial(merged_states, self._accumulators), [*states, self._parts[row]])
+        check_totals(self._accumulators, state)
+        return state
+
+    def results(self, states: Sequence[State | None]) -> Field:
+        names, accumulators = self._names, self._accumulators
+        return Field(self._serde, objects=[None if one is None else result_of(names, accumulators, one) for one in states])
+
+
+class FunctionFold:
+    """`reduce`, whose function joins sessions too, and the general `aggregate` with its merger."""
+
+    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
+        self._operator, self._node = operator, node
+        self._given: Serde | None = node.store.value or node.value
+        self._records: list[Any] = []
+
+    @property
+    def _serde(self) -> Serde:
+        assert self._given is not None
+        return self._given
+
+    def take(self, rows: Rows) -> Rows:
+        rows = self._operator.decoded(rows)
+        self._given = self._given or rows.value.serde
+        self._records = rows.records(self._operator.context.streams)
+        return rows
+
+    def added(self, states: Sequence[Any], row: int) -> Any | None:
+        node = self._node
+        merger = node.function if node.kind is t.AggregateKind.REDUCE else node.merger
+        assert merger is not None
+        before: Any = None
+        for state in map(copied, states):  # a function may change in place what it is given, and then raise
+            before = state if before is None else merger(before, state)
+        after = state_after(node, self._serde, ABSENT if before is None else before, self._records[row])
+        return None if after is ABSENT else after
+
+    def encoded(self, state: Any) -> bytes:
+        return self._serde.encode(state)
+
+    def decoded(self, data: bytes) -> Any:
+        return self._serde.decode(data)
+
+    def results(self, states: Sequence[Any | None]) -> Field:
+        return Field(self._serde, objects=[copied(state) for state in states])
+
+
+class SessionOperator(Operator):
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
@@ -72,7 +192,9 @@ class SessionOperator(Operator):
         assert isinstance(node.windows, SessionWindows)
         self._windows = node.windows
         self._keeps_closed = node.windows.expires_us(0) > node.windows.closes_us(0)
-        self._fold = fold_of(self, node)
+        kinds: dict[t.AggregateKind, Callable[[Operator, t.Aggregate], Fold]]
+        kinds = {t.AggregateKind.COUNT: CountFold, t.AggregateKind.NAMED: NamedFold}
+        self._fold = kinds.get(node.kind, FunctionFold)(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
         self._updates: list[Update] = []  # where each of them is requested
@@ -133,7 +255,8 @@ class SessionOperator(Operator):
         last = self._last_updates()
         if self.gives_each:
             reported = {update[:3] for update in last}
-            self.passing = frozenset(self._raw([each for each in self._last if each not in reported]).to_pylist())
+            passing = windowed_field(self.node.key, [each for each in self._last if each not in reported])
+            self.passing = frozenset(passing.raw.to_pylist())
         self._emit(self._updates if self.gives_each else last)
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
@@ -156,7 +279,7 @@ class SessionOperator(Operator):
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
                     fresh.append((key, layout, self._windows.expires_us(session.end)))
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
+        expire(self.context, self.node.store.kept_in, fresh)
 
     def _last_updates(self) -> list[Update]:
         """What has become of each session that changed; none of those that came and went within the round."""
@@ -167,17 +290,10 @@ class SessionOperator(Operator):
             if (key, start, end) in now or self._keys[key].existed(start, end)
         ]
 
-    def _raw(self, windows: Sequence[tuple[bytes, int, int]]) -> Any:
-        """The bytes of windowed keys."""
-        serde: Any = self.node.key
-        keys = pa.array([key for key, *_ in windows], pa.binary())
-        starts, ends = (np.array([window[at] for window in windows], np.int64) for at in (1, 2))
-        return serde.encode_parts(keys, starts, ends)
-
     def _emit(self, updates: list[Update]) -> None:
         if not updates:
             return
         origins = rows_at(self._batches, [row for *_, row in updates])
-        key = Field(self.node.key, raw=self._raw([update[:3] for update in updates]))
+        key = windowed_field(self.node.key, [update[:3] for update in updates])
         value = self._fold.results([update[3] for update in updates])
-        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+        self.forward(replace(origins, key=key, value=value, headers=None))

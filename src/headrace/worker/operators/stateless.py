@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from headrace.errors import OutOfRangeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures
-from headrace.worker.operators.base import Context, Operator, column_of, values_field
+from headrace.worker.operators.base import Context, GatheringOperator, Operator, column_of, values_field
 from headrace.worker.rows import Field, Rows
 
 
@@ -38,14 +39,14 @@ class SourceOperator(Operator):
 
     def _timed(self, rows: Rows, times: Any) -> Rows:
         values: list[Any] = times.to_pylist() if isinstance(times, pa.Array) else times
-        bad: list[tuple[int, Exception]] = []
+        bad: Failures = []
         out = np.zeros(len(rows), np.int64)
         for i, value in enumerate(values):
             try:
                 out[i] = checked_time_us(micros(value, self.node.timestamp_unit))
             except (TypeError, ValueError, OverflowError, OutOfRangeError) as error:
                 bad.append((i, error))
-        timed = self.without(rows.replaced(timestamp_us=out), bad)
+        timed = self.without(replace(rows, timestamp_us=out), bad)
         own = rows.without([i for i, _ in bad]) if bad else rows
         self.context.far_times.look_at(timed.ssp, timed.offset, timed.timestamp_us, own.timestamp_us)
         return timed
@@ -122,12 +123,12 @@ class MapValuesOperator(Operator):
             return
         null = Field(self.node.value, objects=[None] * int(deleted.sum()))
         numbered = rows.numbered()
-        mapped, deletions = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
+        mapped, deletions = self._mapped(numbered.where(~deleted)), replace(numbered.where(deleted), value=null)
         self.forward(merged_by_number([mapped, deletions], rows))
 
     def _mapped(self, rows: Rows) -> Rows:
         rows, results = self.called(self.node.function, rows)
-        return rows.replaced(value=values_field(self.node.value, results))
+        return replace(rows, value=values_field(self.node.value, results))
 
     def batch_result(self, result: Any) -> Any:
         return column_of(result, "value")
@@ -151,7 +152,7 @@ class SelectKeyOperator(Operator):
 
     def push(self, rows: Rows) -> None:
         rows, results = self.called(self.node.function, rows)
-        self.forward(rows.replaced(key=values_field(self.node.key, results)))
+        self.forward(replace(rows, key=values_field(self.node.key, results)))
 
     def batch_result(self, result: Any) -> Any:
         return column_of(result, "key")
@@ -168,10 +169,11 @@ class MapOperator(Operator):
             keys: Any = results.column("key")
             values: Any = results.column("value")
         else:
-            pairs, bad = _pairs(results, "map")
-            rows = self.without(rows, bad)
+            text = "map: expected a pair (key, value), got {}"
+            bad: Failures = [(i, TypeError(text.format(shown(one)))) for i, one in enumerate(results) if not _is_pair(one)]
+            rows, pairs = self.without(rows, bad), list(filter(_is_pair, results)) if bad else results
             keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        self.forward(rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values)))
+        self.forward(replace(rows, key=values_field(self.node.key, keys), value=values_field(self.node.value, values)))
 
     def batch_result(self, result: Any) -> Any:
         if not isinstance(result, pa.RecordBatch):
@@ -181,25 +183,19 @@ class MapOperator(Operator):
         return result
 
 
-def _pairs(results: Any, operator: str) -> tuple[list[tuple[Any, Any]], list[tuple[int, Exception]]]:
-    good, bad = [], []
-    for i, result in enumerate(results):
-        if isinstance(result, tuple) and len(result) == 2:
-            good.append(result)
-        else:
-            bad.append((i, TypeError(f"{operator}: expected a pair (key, value), got {shown(result)}")))
-    return good, bad  # type: ignore[return-value]
+def _is_pair(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2
 
 
 class _FlatOperator(Operator):
     """What is common to operators whose function gives lists."""
 
-    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, Any, list[Any]]:
-        """The rows that `function` took, and of every item that it gave for them the number of its row, and the item."""
+    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, list[Any]]:
+        """Every item that `function` gave, and the row that it is of."""
         rows = self.decoded(rows)
         rows, lists = self.mapped(function, rows.records(self.context.streams), rows)
         lengths = np.fromiter((len(result) for result in lists), np.int64, len(lists))
-        return rows, np.repeat(np.arange(len(lists)), lengths), [item for result in lists for item in result]
+        return rows.take(np.repeat(np.arange(len(lists)), lengths)), [item for result in lists for item in result]
 
 
 class FlatMapOperator(_FlatOperator):
@@ -217,13 +213,10 @@ class FlatMapOperator(_FlatOperator):
                     raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
             return pairs
 
-        rows, indices, pairs = self.flattened(pairs_of, rows)
-        self.forward(
-            rows.take(indices).replaced(
-                key=Field(self.node.key, objects=[pair[0] for pair in pairs]),
-                value=Field(self.node.value, objects=[pair[1] for pair in pairs]),
-            )
-        )
+        rows, pairs = self.flattened(pairs_of, rows)
+        keys = Field(self.node.key, objects=[pair[0] for pair in pairs])
+        values = Field(self.node.value, objects=[pair[1] for pair in pairs])
+        self.forward(replace(rows, key=keys, value=values))
 
 
 class FlatMapValuesOperator(_FlatOperator):
@@ -231,8 +224,8 @@ class FlatMapValuesOperator(_FlatOperator):
 
     def push(self, rows: Rows) -> None:
         function = self.node.function.body
-        rows, indices, values = self.flattened(lambda record: list(function(record)), rows)
-        self.forward(rows.take(indices).replaced(value=Field(self.node.value, objects=values)))
+        rows, values = self.flattened(lambda record: list(function(record)), rows)
+        self.forward(replace(rows, value=Field(self.node.value, objects=values)))
 
 
 class PeekOperator(Operator):
@@ -263,20 +256,12 @@ class SplitOutputOperator(Operator):
     node: t.SplitOutput
 
 
-class MergeOperator(Operator):
+class MergeOperator(GatheringOperator):
     """Restores the order in which the task took its records, batch by batch."""
 
-    def __init__(self, node: t.Node, context: Context) -> None:
-        super().__init__(node, context)
-        self._held: list[Rows] = []
-
-    def push(self, rows: Rows) -> None:
-        self._held.append(rows)
-
     def batch_end(self) -> None:
-        if self._held:
-            held, self._held = self._held, []
-            self.forward(merged_by_rank(held))
+        if self.held:
+            self.forward(merged_by_rank(self.release()))
 
     finish = batch_end
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
-from headrace.worker.operators.expiry import Expiry
-from headrace.worker.vectors import state_keys
+from headrace.worker.batch_keys import state_keys
+from headrace.worker.operators.expiry import expire, forget_expiry
 
 if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext
@@ -71,24 +71,22 @@ class _Store:
             self._delete(layout)
             return
         ttl = self._spec.ttl_us
-        if ttl is None:
-            self._database().put(layout, self._encoded(value, None))
-            return
-        data = self._encoded(value, at_us + ttl)
-        self._forget_expiry(layout)
+        data = self._encoded(value, None if ttl is None else at_us + ttl)
+        if ttl is not None:
+            self._forget_expiry(layout)
+            expire(self._context.operator.context, self._kept_in, [(self._key(), layout, at_us + ttl)])
         self._database().put(layout, data)
-        Expiry(self._context.operator.context).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
-        if self._spec.ttl_us is not None:
-            self._forget_expiry(layout)
+        self._forget_expiry(layout)
         self._database().delete(layout)
 
     def _forget_expiry(self, layout: bytes) -> None:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
-        stored = self._database().get(layout)
+        stored = None if self._spec.ttl_us is None else self._database().get(layout)
         if stored is not None:
-            Expiry(self._context.operator.context).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
+            context, at_us = self._context.operator.context, time_from(stored[:TIME_BYTES])
+            forget_expiry(context, self._kept_in, self._key(), layout, at_us)
 
 
 _EXPIRED = object()
@@ -123,10 +121,7 @@ class KeyValueStoreView(_Store):
         if ttl is not None:
             raise TopologyError(f"store {self.name!r}: put_many on a store with a ttl", "use put in process()")
         for layout, value in zip(state_keys(list(keys)), values, strict=True):
-            if value is None:
-                database.delete(layout)
-            else:
-                database.put(layout, self._encoded(value, None))
+            database.put(layout, None if value is None else self._encoded(value, None))
 
     def _checked(self, keys: Sequence[bytes]) -> None:
         allowed = self._context.operator.context.batch_keys

@@ -11,7 +11,8 @@ An entry lies under its key, time and origin; its value has one byte before it: 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -21,11 +22,11 @@ import xxhash
 
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
-from headrace.worker.operators.expiry import Expiry
+from headrace.worker.batch_keys import state_keys
+from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 _LEFT, _RIGHT = 0, 1
 _MATCHED, _NULL = 1, 2  # bits of the byte before a value
@@ -34,20 +35,21 @@ _PAIRS_MAX = 50_000  # joined at once: of what lies together in time there may b
 _EMITTING = {t.JoinKind.INNER: (), t.JoinKind.LEFT: (_LEFT,), t.JoinKind.OUTER: (_LEFT, _RIGHT)}
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A record that waits for others, one of its key and side."""
 
-    __slots__ = ("is_changed", "is_matched", "sub", "time_us", "value")
-
-    def __init__(self, sub: bytes, time_us: int, value: bytes | None, *, is_matched: bool, is_changed: bool) -> None:
-        self.sub, self.time_us, self.value = sub, time_us, value
-        self.is_matched, self.is_changed = is_matched, is_changed
+    sub: bytes
+    time_us: int
+    value: bytes | None
+    is_matched: bool
+    is_changed: bool
 
     @classmethod
     def of(cls, layout: bytes, data: bytes) -> _Entry:
-        _, sub = split_state_key(layout)
+        sub = split_state_key(layout)[1]
         value = None if data[0] & _NULL else data[1:]
-        return cls(sub, time_from(sub[:TIME_BYTES]), value, is_matched=bool(data[0] & _MATCHED), is_changed=False)
+        return cls(sub, time_from(sub[:TIME_BYTES]), value, bool(data[0] & _MATCHED), False)
 
     def stored(self) -> bytes:
         flags = (_MATCHED if self.is_matched else 0) | (_NULL if self.value is None else 0)
@@ -85,7 +87,7 @@ class _Inlet(Operator):
 class StreamStreamJoin(JoinOperator):
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._owner = context.timer_owner_of(node.name)
+        self._owner = context.program.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us
         self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
@@ -102,10 +104,9 @@ class StreamStreamJoin(JoinOperator):
                 self.late(rows, np.flatnonzero(too_late))
                 rows = rows.where(~too_late)
         if len(rows):
-            key = Field(rows.key.serde, raw=rows.key.bytes()[0])
-            value = Field(None, raw=rows.value.bytes()[0])
+            key, value = Field(rows.key.serde, raw=rows.key.bytes()[0]), Field(None, raw=rows.value.bytes()[0])
             for side in sides:
-                self._held[side].append(Rows(rows.ssp, rows.offset, rows.timestamp_us, key, value, None, rows.rank))
+                self._held[side].append(replace(rows, key=key, value=value, headers=None))
 
     def finish(self) -> None:
         batches = [(side, rows) for side in (_LEFT, _RIGHT) for rows in self._held[side]]
@@ -128,12 +129,10 @@ class StreamStreamJoin(JoinOperator):
                 match.is_matched = True
             if len(self._pairs) >= _PAIRS_MAX:
                 self._join_pairs(every)
-            waiting[key, side].add(_Entry(subs[row], time_us, values[row], is_matched=bool(found), is_changed=True))
+            waiting[key, side].add(_Entry(subs[row], time_us, values[row], bool(found), True))
         self._join_pairs(every)
         self._store(waiting)
         self._wake(keys, sides, times)
-
-    # --- what is kept ------------------------------------------------------------------------------------------------
 
     def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
         """Time and origin of each record: the same wherever rounds are cut, and no two alike. What comes of a timer has no
@@ -185,27 +184,23 @@ class StreamStreamJoin(JoinOperator):
                 stored = self._database(side).get_many(layouts)
                 written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
                 expiring = [(key, layout, entry.time_us + self._open_us) for layout, (key, entry) in written]
-                Expiry(self.context).add(self.node.stores[side].kept_in, expiring)
+                expire(self.context, self.node.stores[side].kept_in, expiring)
             self._database(side).put_many([each for each, _ in written], [entry.stored() for _, (_, entry) in written])
 
     def _database(self, side: int) -> Any:
         return self.context.database(self.node.stores[side].kept_in)
-
-    # --- results -----------------------------------------------------------------------------------------------------
 
     def _join_pairs(self, every: Rows) -> None:
         if not self._pairs:
             return
         numbers, left, right, times = zip(*self._pairs, strict=True)
         self._pairs = []
-        rows = every.take(np.array(numbers, np.int64)).replaced(timestamp_us=np.array(times, np.int64))
+        rows = replace(every.take(np.array(numbers, np.int64)), timestamp_us=np.array(times, np.int64))
         self._give(rows, left, right)
 
     def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:
         of_left, of_right = self.node.stores
         self.forward(self.results(rows, binary_field(of_left.value, left), binary_field(of_right.value, right)))
-
-    # --- windows that close ------------------------------------------------------------------------------------------
 
     def _wake(self, keys: list[bytes], sides: list[int], times: list[int]) -> None:
         """Set the timer of each key that has new entries which give a result when their windows close."""
@@ -219,7 +214,7 @@ class StreamStreamJoin(JoinOperator):
             if known is None or known > time_us + self._open_us:
                 timers.set(self._owner, key, _TIMER, "event", time_us + self._open_us)
 
-    def close(self, due: list[tuple[int, bytes, str, str]]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Of each key that is due take out what has closed, and give what has no match; how many entries had closed."""
         closed = 0
         watermark = self.context.watermark_us
@@ -240,7 +235,7 @@ class StreamStreamJoin(JoinOperator):
                 self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
         if unmatched:
             self._give_unmatched(sorted(unmatched, key=lambda entry: entry[:4]))
-        return closed
+        return "join_windows_closed", closed
 
     def _first(self, side: int, low: bytes, key: bytes) -> int | None:
         """The time of the first entry of a key from `low` on."""
@@ -248,9 +243,8 @@ class StreamStreamJoin(JoinOperator):
         return next((_Entry.of(layout, data).time_us for layout, data in found), None)
 
     def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
-        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
+        key = binary_field(self.context.program.key_serdes[self.node.name], [key for _, key, *_ in unmatched])
         nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
         rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
-        left = [value if side == _LEFT else None for _, _, side, _, value in unmatched]
-        right = [value if side == _RIGHT else None for _, _, side, _, value in unmatched]
+        left, right = ([value if own == side else None for _, _, own, _, value in unmatched] for side in (_LEFT, _RIGHT))
         self._give(rows, left, right)

@@ -9,21 +9,21 @@ same: the highest watermark at which anything did is kept, and judges for the wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from struct import Struct
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.base import Context, Due, GatheringOperator, binary_field, rows_of_timers, windowed_field
 from headrace.worker.operators.tables import last_per_key
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Rows
 
 _HEAD_BYTES = 2 * TIME_BYTES
 _CLOSED = b"closed"  # in `~hints`
-_RAW_TIMES = 16  # of a windowed key: start and end
-Due = tuple[int, bytes, str, str]  # time, key, name, clock of a timer
+_TIMES = Struct(">qq")  # of a windowed key: start and end
 
 
 def closed_until(context: Any) -> int | None:
@@ -37,7 +37,7 @@ def timer_owner(database: str) -> str:
     return f"~{database}"
 
 
-class SuppressOperator(Operator):
+class SuppressOperator(GatheringOperator):
     """Of a windowed table: the last value of each window, when it closes. A window whose value was deleted gives nothing."""
 
     node: t.Suppress
@@ -45,17 +45,16 @@ class SuppressOperator(Operator):
     def __init__(self, node: t.Suppress, context: Context) -> None:
         super().__init__(node, context)
         self._owner = timer_owner(node.store.kept_in)
-        self._held: list[Rows] = []
 
     def push(self, rows: Rows) -> None:
         rows = self.encoded(rows)
         if len(rows):
-            self._held.append(last_per_key(rows))
+            self.held.append(last_per_key(rows))
 
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        rows, self._held = last_per_key(Rows.concat(self._held)), []
+        rows = last_per_key(Rows.concat(self.release()))
         windows = [_window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
         layouts = [state_key(key, time_bytes(start)) for key, start, _ in windows]
         values, times = rows.value.bytes()[0].to_pylist(), rows.timestamp_us.tolist()
@@ -84,7 +83,7 @@ class SuppressOperator(Operator):
     def _close_later(self, key: bytes, start: int, end: int) -> None:
         self.context.timers.set(self._owner, key, str(start), "event", self.node.windows.closes_us(end))
 
-    def close(self, due: list[Due]) -> int:
+    def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Give the results of the windows that have closed, by their ends and keys; the number of these."""
         watermark_us = self.context.watermark_us
         assert watermark_us is not None, "an event timer is due by the watermark"
@@ -103,19 +102,16 @@ class SuppressOperator(Operator):
         if closed:
             self.context.database("~hints").put(_CLOSED, time_bytes(watermark_us))
             self.forward(self._results(sorted(closed)))
-        return len(closed)
+        return "windows_closed", len(closed)
 
     def _results(self, closed: list[tuple[int, bytes, int, bytes]]) -> Rows:
-        serde: Any = self.node.key
-        starts = np.array([start for _, _, start, _ in closed], np.int64)
-        ends = np.array([end for end, *_ in closed], np.int64)
-        keys = serde.encode_parts(pa.array([key for _, key, *_ in closed], pa.binary()), starts, ends)
+        keys = windowed_field(self.node.key, [(key, start, end) for end, key, start, _ in closed])
         values = binary_field(self.node.value, [stored[_HEAD_BYTES:] for *_, stored in closed])
         times = np.array([time_from(stored[TIME_BYTES:_HEAD_BYTES]) for *_, stored in closed], np.int64)
-        return rows_of_timers(times, Field(serde, raw=keys), values)
+        return rows_of_timers(times, keys, values)
 
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:
     """Key, start and end of the bytes of a windowed key (`serdes.windowed`)."""
-    times = raw[-_RAW_TIMES:]
-    return raw[:-_RAW_TIMES], int.from_bytes(times[:8], "big", signed=True), int.from_bytes(times[8:], "big", signed=True)
+    start, end = _TIMES.unpack(raw[-_TIMES.size :])
+    return raw[: -_TIMES.size], start, end

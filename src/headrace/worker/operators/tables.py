@@ -5,6 +5,7 @@ each record sees the table as it was at the record's own place in the task's ord
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ import pyarrow.compute as pc
 
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.worker.operators.base import Context, Operator
+from headrace.worker.batch_keys import state_keys
+from headrace.worker.operators.base import Context, GatheringOperator, Operator
 from headrace.worker.operators.stateless import FilterOperator, merged_by_number
 from headrace.worker.rows import Field, Rows
-from headrace.worker.vectors import state_keys
 
 
-class TableOperator(Operator):
+class TableOperator(GatheringOperator):
     """Keeps each key's last value; a null value deletes it. Gives the last value of a key once per round, or every update."""
 
     node: t.Table
@@ -28,7 +29,6 @@ class TableOperator(Operator):
         super().__init__(node, context)
         self.is_joined = False  # set where the operators are wired
         self.updates: Rows | None = None  # of this round, all of them by rank; known once the round is finished
-        self._held: list[Rows] = []
         self._replaced: dict[bytes, bytes | None] = {}  # what was stored, before the round, under the keys that it changed
 
     @property
@@ -38,36 +38,32 @@ class TableOperator(Operator):
     def push(self, rows: Rows) -> None:
         rows = self.keyed(self.encoded(rows))
         if len(rows):
-            self._held.append(rows if self.is_joined or self.gives_each else last_per_key(rows))
+            self.held.append(rows if self.is_joined or self.gives_each else last_per_key(rows))
 
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        every, self._held = Rows.concat(self._held), []
+        every = Rows.concat(self.release())
         rows = last_per_key(every)
         database, layouts = self.database, state_keys(rows.key.bytes()[0].to_pylist())
         if self.is_joined:
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
             self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
         for layout, data in zip(layouts, rows.value.bytes()[0].to_pylist(), strict=True):
-            if data is None:
-                database.delete(layout)
-            else:
-                database.put(layout, data)
+            database.put(layout, data)
         self.forward(every if self.gives_each else rows)
-
-    # --- what joins ask, once the round is finished ------------------------------------------------------------------
 
     def before(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys` as they were before this round."""
         layouts = state_keys(keys)
         others = [layout for layout in layouts if layout not in self._replaced]
-        stored = dict(zip(others, self._stored(others), strict=True))
+        stored = dict(zip(others, self.database.get_many(others), strict=True))
         return [self._replaced[each] if each in self._replaced else stored[each] for each in layouts]
 
     def after(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys` as they are after this round."""
-        return self._stored(state_keys(keys))
+        stored: list[bytes | None] = self.database.get_many(state_keys(keys))
+        return stored
 
     def seen_by(self, keys: Any, ranks: Any) -> Any:
         """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none. That is
@@ -94,10 +90,6 @@ class TableOperator(Operator):
         updated = self.updates.value.bytes()[0].take(pa.array(wanted))
         return pa.concat_arrays([updated, before]).take(pa.array(picked))
 
-    def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self.database.get_many(layouts)
-        return stored
-
 
 class TableFilterOperator(FilterOperator):
     """Of a table: a value that the predicate refuses becomes a deletion, so that readers of the updates delete it."""
@@ -111,24 +103,19 @@ class TableFilterOperator(FilterOperator):
             present, mask = self.truths_of(self.node.predicate, numbered.where(~deleted))
             if self.node.negate:
                 mask = ~mask
-            serde = present.value.serde
             if not mask.all():
                 refused = present.where(~mask)
-                parts.append(refused.replaced(value=Field(serde, objects=[None] * len(refused))))
+                parts.append(replace(refused, value=Field(present.value.serde, objects=[None] * len(refused))))
             parts.append(present.where(mask))
         if parts:
             self.forward(merged_by_number(parts, rows))
 
 
-class ToStreamOperator(Operator):
+class ToStreamOperator(GatheringOperator):
     """Passes a table's updates on. With `takes_last_of` it is given every update of a table, and emits the last ones."""
 
     node: t.ToStream
     takes_last_of: Operator | None = None
-
-    def __init__(self, node: t.ToStream, context: Context) -> None:
-        super().__init__(node, context)
-        self._held: list[Rows] = []
 
     def push(self, rows: Rows) -> None:
         if self.takes_last_of is None:
@@ -136,13 +123,12 @@ class ToStreamOperator(Operator):
             return
         rows = self.without(rows, rows.key.bytes()[1])
         if len(rows):
-            self._held.append(last_per_key(rows))
+            self.held.append(last_per_key(rows))
 
     def finish(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        held, self._held = self._held, []
-        rows = last_per_key(Rows.concat(held))
+        rows = last_per_key(Rows.concat(self.release()))
         assert self.takes_last_of is not None
         if passing := self.takes_last_of.passing:
             reported = [key not in passing for key in rows.key.bytes()[0].to_pylist()]

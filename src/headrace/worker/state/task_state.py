@@ -7,22 +7,24 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from heapq import merge
 from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
 from headrace.core.keys.compaction import fold_start
-from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, after_prefix
-from headrace.core.keys.long_keys import is_long, stored_entry, stored_key
+from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, LONG_LENGTH_BYTES, SUB_BYTES_MAX, after_prefix
+from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, StateFile, StateFileKind, identity_of
 from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
 from headrace.state.files import StateFiles
-from headrace.worker.state.long_entries import LongEntries
 
 DROPPED_MAX = 50_000  # entries of removed stores, per task and round
+_AFTER_ALL_SUBS = b"\xff" * (SUB_BYTES_MAX + 1)
+_SHOWN_BYTES = 40  # of a long key
 _INSORT_MAX = 64  # up to so many new keys are put in place one by one, more are sorted in
 
 
@@ -62,20 +64,84 @@ class Journal:
 
     def __init__(self) -> None:
         self.active = False
-        self._entries: list[tuple[Database, bytes, Change]] = []
-
-    def note(self, database: Database, key: bytes) -> None:
-        if self.active:
-            self._entries.append((database, key, database.change_of(key)))
+        self.entries: list[tuple[Database, bytes, Change]] = []
 
     def begin(self) -> None:
         self.active = True
-        self._entries.clear()
+        self.entries.clear()
 
     def roll_back(self) -> None:
-        while self._entries:
-            database, key, change = self._entries.pop()
+        while self.entries:
+            database, key, change = self.entries.pop()
             database.restore(key, change)
+
+
+class LongEntries:
+    """What the local store holds under long keys of the database `name`, and which keys this round writes under. The key behind
+    a digest is compared, always, and all entries under one digest belong to one key. So a read of another key that has the same
+    digest finds nothing, which is the truth, and a write of it is refused: there is no place where it could be kept apart."""
+
+    def __init__(self, name: str, store: LocalStore) -> None:
+        self._name = name
+        self._store = store
+        self._owners: dict[bytes, bytes | None] = {}  # head to length and key, of the digests that were looked up
+
+    @property
+    def written(self) -> bool:
+        """Whether this round may have changed such an entry."""
+        return bool(self._owners)
+
+    def get(self, layout: bytes) -> bytes | None:
+        """The value in the store."""
+        stored = stored_key(layout)
+        data = self._store.get(self._name, stored)
+        if data is None:
+            return None
+        found, value = entry_of(stored, data)
+        return value if found == layout else None
+
+    def owns(self, layout: bytes) -> bool:
+        """Whether entries of this key, and of no other, are stored or written under its digest."""
+        head, key, _ = parted(layout)
+        return self._owner(head) == key
+
+    def claim(self, layout: bytes) -> None:
+        """Before a write: `StateError` if the digest of this key is another key's."""
+        head, key, _ = parted(layout)
+        owner = self._owner(head)
+        if owner is not None and owner != key:
+            raise StateError(
+                f"store {self._name}: the keys {_shown(owner)} and {_shown(key)} have one digest, and the first is stored",
+                "keys above 437 bytes are stored under a digest; no two keys with one digest were ever seen: keep these two, "
+                "report them, and make one of them shorter",
+            )
+        self._owners[head] = key
+
+    def _owner(self, head: bytes) -> bytes | None:
+        if head not in self._owners:
+            first = next(iter(self._store.scan(self._name, head, head + _AFTER_ALL_SUBS)), None)
+            self._owners[head] = None if first is None else parted(entry_of(*first)[0])[1]
+        return self._owners[head]
+
+    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The store's entries low <= layout < high, by layout: those of other keys too."""
+        long = [bound for bound in (low, high) if bound is not None and is_long(bound)]
+        first: bytes | None
+        last: bytes | None
+        if len(long) == 2 and parted(long[0])[:2] == parted(long[1])[:2]:  # a range of one key's sub-keys
+            first, last = stored_key(long[0]), stored_key(long[1])
+        else:  # nothing between the bounds is left out, and more may come
+            first = parted(low)[0] if low and low in long else low
+            last = parted(high)[0] + _AFTER_ALL_SUBS if high and high in long else high
+        entries = (entry_of(*entry) for entry in self._store.scan(self._name, first, last))
+        if not long:
+            return entries
+        return (entry for entry in entries if (low or b"") <= entry[0] and (high is None or entry[0] < high))
+
+
+def _shown(length_and_key: bytes) -> str:
+    key = length_and_key[LONG_LENGTH_BYTES:]
+    return f"{key[:_SHOWN_BYTES]!r}… ({len(key)} bytes)"
 
 
 class Database:
@@ -117,14 +183,25 @@ class Database:
         long = {key: self._long.get(key) for key in keys if is_long(key)}
         return found | {key: value for key, value in long.items() if value is not None}
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`)."""
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`). None deletes."""
         if is_long(key):
-            self._long.claim(key)
-        self._journal.note(self, key)
+            if value is not None:
+                self._long.claim(key)
+            elif not self._long.owns(key):
+                return
+        if self._journal.active:
+            self._record(key)
         if key not in self._changes:
             self._unsorted.append(key)
         self._changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Take `key` out; no error if it is not there."""
+        self.put(key, None)
+
+    def _record(self, key: bytes) -> None:
+        self._journal.entries.append((self, key, self._changes.get(key, UNCHANGED)))
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """`put` for each pair; of a key that repeats the last value stays."""
@@ -137,26 +214,21 @@ class Database:
                     self._long.claim(key)
         if self._journal.active:
             for key in keys:
-                self._journal.note(self, key)
+                self._record(key)
         self._unsorted.extend(dict.fromkeys(keys) if not changes else {key: 0 for key in keys if key not in changes})
         changes.update(zip(keys, values, strict=True))
-
-    def delete(self, key: bytes) -> None:
-        """Take `key` out; no error if it is not there."""
-        if is_long(key) and not self._long.owns(key):
-            return
-        self._journal.note(self, key)
-        if key not in self._changes:
-            self._unsorted.append(key)
-        self._changes[key] = None
 
     def scan(self, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """The entries low <= key < high as this round sees them when the scan begins, by key."""
         order = self._sorted_keys()
         first = 0 if low is None else bisect_left(order, low)
         last = len(order) if high is None else bisect_left(order, high)
-        overlay = [(key, self._changes[key]) for key in order[first:last]]
-        return _overlaid(self._long.scan(low, high), overlay)
+        overlay = {key: self._changes[key] for key in order[first:last]}
+        stored = self._long.scan(low, high)
+        if not overlay:
+            return stored
+        kept = (entry for entry in stored if entry[0] not in overlay)
+        return merge(kept, ((key, value) for key, value in overlay.items() if value is not None))
 
     def first_keys(self, prefix_bytes: int) -> Collection[bytes]:
         """Per prefix of so many bytes that a key has, the first key as this round sees it. Of short keys only."""
@@ -192,12 +264,8 @@ class Database:
         ]
         return [key for key, _ in stored], [value for _, value in stored]
 
-    def change_of(self, key: bytes) -> Change:
-        """What this round has made of `key` so far, `UNCHANGED` for nothing."""
-        return self._changes.get(key, UNCHANGED)
-
     def restore(self, key: bytes, change: Change) -> None:
-        """Take a change back: `change` is what `change_of` gave before it."""
+        """Take a change back: `change` is what the round had made of `key` before it."""
         if change is UNCHANGED:
             self._changes.pop(key, None)
             self._order_is_stale = True
@@ -217,30 +285,6 @@ class Database:
         return self._order
 
 
-def _overlaid(
-    stored: Iterator[tuple[bytes, bytes]], overlay: Sequence[tuple[bytes, bytes | None]]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Stored entries and changes, both by key, as one; a change wins over what is stored."""
-    position = 0
-    for key, value in stored:
-        while position < len(overlay) and overlay[position][0] < key:
-            yield from _present(overlay[position])
-            position += 1
-        if position < len(overlay) and overlay[position][0] == key:
-            yield from _present(overlay[position])
-            position += 1
-        else:
-            yield key, value
-    for change in overlay[position:]:
-        yield from _present(change)
-
-
-def _present(change: tuple[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
-    key, value = change
-    if value is not None:
-        yield key, value
-
-
 class TaskState:
     """All databases of a task within one round, on the state of `base` (None: the task has none yet)."""
 
@@ -256,10 +300,9 @@ class TaskState:
 
     def database(self, name: str) -> Database:
         """The database of that name; it need not exist before."""
-        found = self._databases.get(name)
-        if found is None:
-            found = self._databases[name] = Database(name, self._store, self._journal)
-        return found
+        if name not in self._databases:
+            self._databases[name] = Database(name, self._store, self._journal)
+        return self._databases[name]
 
     def savepoint(self) -> None:
         """From here on changes can be taken back by `roll_back`, up to the next savepoint."""
@@ -309,14 +352,11 @@ class TaskState:
         if start is None:
             return base.files
         kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
-        batches = merged([files.batches(file) for file in base.files[start:]]) if start else self._snapshot()
+        # A snapshot has all entries of the base, from the store: without its deletions, unlike a fold of deltas.
+        entries = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
+        batches = merged([files.batches(file) for file in base.files[start:]]) if start else entries
         fold = files.write_batches(task_folder, kind, base.version, batches, reaches=base.identity)
         return (*base.files[:start], fold)
-
-    def _snapshot(self) -> Iterator[pa.RecordBatch]:
-        """All entries of the base, from the store: without its deletions, unlike in a fold of deltas."""
-        for name in self._store.databases():
-            yield from batches_of_entries(name, self._store.scan(name))
 
 
 def _check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:

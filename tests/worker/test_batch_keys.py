@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.keys.hashing import key_hash, murmur2, null_key_hash, null_key_partition, partition_of
 from headrace.core.keys.key_layout import KEY_BYTES_MAX, SUB_BYTES_MAX, state_key
-from headrace.worker.vectors import key_hashes, murmur2_many, null_key_hashes, partitions_of, state_keys
+from headrace.worker.batch_keys import key_hashes, murmur2_many, null_key_hashes, partitions_of, state_keys
 
 keys = st.binary(max_size=13) | st.integers(250, 262).map(lambda n: bytes(range(1, 251)) + b"\xff" * (n - 250))
 long_keys = keys | st.integers(KEY_BYTES_MAX - 2, KEY_BYTES_MAX + 3).map(lambda n: b"k" * n)

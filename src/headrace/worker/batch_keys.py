@@ -101,7 +101,6 @@ def _layout(keys: pa.BinaryArray) -> tuple[I64, I64, npt.NDArray[np.uint8]]:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: I64) -> U32:
-    """The 4 bytes at each start as a little-endian number."""
     every = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))  # one number per byte, overlapping
     return every[starts].astype(np.uint32, copy=False)
 
