@@ -110,7 +110,8 @@ class Streams(Protocol):
     def describe_stream(self, name: str) -> StreamDescription:
         """`StreamNotFoundError`, naming streams that look like it, if there is none."""
 
-    def delete_stream(self, name: str) -> None: ...
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream and its records; `StreamNotFoundError` if there is none."""
 
     def produce(self, stream: str, records: Iterable[Any], key: Any = None, value: Any = None) -> int:
         """Append `records`, in order, all or nothing per 100,000: (key, value) pairs, or `Record`s, whose timestamp, headers
@@ -125,7 +126,8 @@ class Streams(Protocol):
         is at the call, partition after partition. `OffsetOutOfRangeError` at once for a start or a partition that is not there;
         `SerdeError` at a record that does not decode; `StorageError` at a damaged file."""
 
-    def beginning_offsets(self, stream: str) -> dict[int, int]: ...
+    def beginning_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition the first offset that can be read."""
 
     def end_offsets(self, stream: str) -> dict[int, int]:
         """Per partition where a reader of committed records comes to an end now (Kafka: the last stable offset)."""

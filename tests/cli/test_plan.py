@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,17 @@ import pytest
 
 from cli.shop import APP
 from headrace.cli.app_loading import load_app
+from headrace.client.startpoint_manager import this_user
 from support.world import caught_up
 
 Run = Callable[..., Any]
+KEPT = "a start would keep it: streams, tasks, containers, stores and positions stay\n"
+
+
+@pytest.fixture(autouse=True)
+def one_container(tmp_path: Path) -> None:
+    """The engine that has run `shop` runs one at a time."""
+    (tmp_path / "headrace.toml").write_text('spark.master = "local[1]"\n')
 
 
 def stored(run: Run) -> tuple[str, ...]:
@@ -24,7 +33,7 @@ def stored(run: Run) -> tuple[str, ...]:
 
 def test_after_a_run_a_start_changes_nothing(ran: Run) -> None:
     done = ran("plan", "shop.py")
-    assert (done.exit_code, done.stdout) == (0, "application shop, job model 1\na start would change nothing\n")
+    assert (done.exit_code, done.stdout) == (0, f"application shop, job model 1\n{KEPT}")
 
 
 def test_before_the_first_run_all_of_the_plan_is_new(fresh: Run, tmp_path: Path) -> None:
@@ -52,9 +61,9 @@ def test_what_is_shown_is_what_a_start_then_does(ran: Run) -> None:
     shown = json.loads(ran("plan", "shop.py", "--expand", "sales=8", "--json").stdout)["lines"]
     ran("stream", "expand", "sales", "-p", "8")
     again = json.loads(ran("plan", "shop.py", "--json").stdout)["lines"]
-    assert again == shown
+    assert [line.removesuffix(f", requested by {this_user()}") for line in again] == shown
     caught_up(load_app("shop.py"))
-    assert ran("plan", "shop.py").stdout == "application shop, job model 2\na start would change nothing\n"
+    assert ran("plan", "shop.py").stdout == f"application shop, job model 2\n{KEPT}"
     history = [line.removeprefix("+ history: ") for line in shown if line.startswith("+ history: ")]
     done = json.loads(ran("history", "--json").stdout)["changes"][1:]
     assert [line.split(":")[0] for line in history] == [f"{one['kind']} {one['outcome']}" for one in done]
@@ -105,3 +114,22 @@ def test_what_a_start_would_refuse_is_an_error(ran: Run, tmp_path: Path) -> None
 def test_wrong_expansions_are_refused(ran: Run, given: str, said: str) -> None:
     done = ran("plan", "shop.py", "--expand", given)
     assert done.exit_code != 0 and said in done.output.replace("\n", " ")
+
+
+def test_containers_are_as_many_as_the_cores_that_a_start_would_have(ran: Run) -> None:
+    shown = ran("plan", "shop.py", "--set", "spark.master=local[3,4]").stdout
+    lanes = {line.partition(" lane ")[2].split()[0] for line in shown.splitlines() if line.startswith("+ ") and " lane " in line}
+    assert lanes == {"1", "2"}  # what was in 0 stays there
+    assert ran("plan", "shop.py", "--set", "spark.master=spark://somewhere:7077").stdout.endswith(KEPT)
+
+
+def test_one_stream_is_expanded_to_one_number(ran: Run) -> None:
+    done = ran("plan", "shop.py", "--expand", "sales=8", "--expand", "sales=16")
+    assert done.exit_code == 2 and "sales is given 8 and 16 partitions" in done.output.replace("\n", " ")
+
+
+def test_without_checkpoints_it_says_so(ran: Run) -> None:
+    with sqlite3.connect("data/catalog.sqlite") as catalog:
+        catalog.execute("delete from checkpoints")
+    done = ran("plan", "shop.py")
+    assert done.exit_code == 0 and "no checkpoint" in done.stdout

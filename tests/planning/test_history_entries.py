@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from headrace.codec.documents import decode, encode
-from headrace.codec.job_records import expansion_of, expansion_request
+from headrace.codec.job_records import expanders_of, expansion_request
 from headrace.core.job_plan.history import ENTRIES_MAX, key_of, to_forget
 from headrace.errors import StorageError
 from headrace.model.change import Change, ChangeKind, Outcome
@@ -48,9 +48,9 @@ def test_the_newest_entries_are_kept(stored: int, new: int) -> None:
 
 
 def test_a_request_says_who_has_expanded_which_stream() -> None:
-    assert expansion_of(expansion_request("clicks", 8, "ann@desk")) == ("clicks", "ann@desk")
+    assert expanders_of([expansion_request("clicks", 8, "ann@desk")]) == {("clicks", 8): "ann@desk"}
 
 
 @pytest.mark.parametrize("request_", [b"", b"{}", b"[]", b'{"stream":"clicks","partitions":8}', b'{"stream":1,"by":"x"}'])
 def test_a_request_that_does_not_say_so_is_still_one(request_: bytes) -> None:
-    assert expansion_of(request_) is None
+    assert expanders_of([request_]) == {}

@@ -162,7 +162,8 @@ def history(target: Target, json: JsonOption = False) -> None:
     ran. The newest thousand are kept.
     """
     with opened(target) as job:
-        changes = list(history_of(job.system.metadata_store(target.application)).values())
+        metadata = job.system.metadata_store(target.application)
+        changes = list(history_of(metadata, lambda error: say(f"warning: {error.message}")).values())
     if json:
         print_json({"application": target.application, "changes": [_change(one) for one in changes]})
     elif changes:
@@ -225,7 +226,10 @@ def plan(
     """
     from headrace.client.plan_preview import plan_preview
 
-    expanded = dict(_expansion(text) for text in expand or ())
+    expanded = dict[str, int]()
+    for stream, count in map(_expansion, expand or ()):
+        if expanded.setdefault(stream, count) != count:
+            raise typer.BadParameter(f"--expand: stream {stream} is given {expanded[stream]} and {count} partitions")
     target = target_of(app, None, system, set_)
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as there:
         preview = plan_preview(target.app.topology(), target.config, there, expanded)
@@ -245,7 +249,7 @@ def plan(
     for line in preview.lines:
         print(line)
     if not preview.lines:
-        print("a start would change nothing")
+        print("a start would keep it: streams, tasks, containers, stores and positions stay")
 
 
 def _expansion(text: str) -> tuple[str, int]:

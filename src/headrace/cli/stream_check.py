@@ -14,7 +14,7 @@ import typer
 from headrace import wiring
 from headrace.cli.output import EXIT_ERROR, print_json, say
 from headrace.cli.streams import KeyOption, NameArgument
-from headrace.cli.targets import JsonOption, OptionalAppArgument, SystemOption, looked_up, target_of, whole_number
+from headrace.cli.targets import JsonOption, SystemOption, looked_up, target_of, whole_number
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
 from headrace.serdes.serdes import serde_of_text
@@ -28,9 +28,9 @@ TEXT_MAX = 60  # characters of a key that a message shows
 
 def check(
     name: NameArgument,
-    app: OptionalAppArgument = None,
+    app: Annotated[str | None, typer.Argument(metavar="APP", help="FILE.py or FILE.py:name.")] = None,
     records: Annotated[
-        int, typer.Option("--records", parser=whole_number(), metavar="N", help="Newest records to read of each partition.")
+        int, typer.Option("--records", parser=whole_number(1), metavar="N", help="Newest records to read of each partition.")
     ] = 10_000,
     key: KeyOption = "bytes",
     system: SystemOption = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from headrace.codec.job_records import STARTPOINTS
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
-from headrace.core.job_plan.partition_growth import check_expansion
+from headrace.core.job_plan.partition_growth import check_expansion, refused_multiple
 from headrace.core.job_plan.planner import Refusal, plan
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.text import difference, text_of
@@ -22,6 +21,7 @@ from headrace.model.topology import Topology
 from headrace.ports import System
 from headrace.wiring.launch import topology_before_engine
 from headrace.wiring.request_store import metadata_elsewhere
+from headrace.wiring.spark_sessions import local_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def plan_preview(topology: Topology, config: Config, system: System, expanded: M
     known = topology_before_engine(topology)
     config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
     store = system.job_store(topology.application)
-    terms = terms_of(known, config, system.name, _containers(store.job_model()))
+    terms = terms_of(known, config, system.name, local_slots(config) or _containers(store.job_model()))
     with metadata_elsewhere(config, topology.application) as elsewhere:
         requests = None if elsewhere is None else elsewhere.requests(STARTPOINTS)
     snapshot = observe(terms, system, store, now_us=time.time_ns() // 1000, elsewhere=requests)
@@ -55,7 +55,9 @@ def plan_preview(topology: Topology, config: Config, system: System, expanded: M
     made = plan(terms, snapshot.with_partitions(counts))
     before = None if snapshot.model is None else snapshot.model.version
     if isinstance(made, Refusal):
-        return PlanPreview(topology.application, before, None, (), made.error)
+        planned = [(name, snapshot.streams[name].partitions, count) for name, count in counts.items() if name in terms.reads]
+        broken = next((refused_multiple(*one, terms.application) for one in planned if one[2] % one[1]), made.error)
+        return PlanPreview(topology.application, before, None, (), broken)
     all_new = [f"+ {line}" for line in text_of(made).splitlines()]
     lines = all_new if before is None else difference(_stored(terms, snapshot), made)
     return PlanPreview(topology.application, before, made.job_model.version, tuple(lines))
@@ -66,13 +68,15 @@ def _stream(name: str, terms: PlanTerms, snapshot: Snapshot) -> str:
     if (whole := whole_name_of(terms.application, name, snapshot.streams)) is not None:
         return whole
     read = sorted(terms.reads)
+    if whole_name_of(terms.application, name, read) is not None:
+        raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url} yet", "the first start creates it")
     hint = hint_of_missing(name, read, f"the application reads: {', '.join(read)}")
     raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint)
 
 
 def _containers(model: Any) -> int:
-    """How many containers a sub-topology gets that does not say: as many as in the stored plan, else one per core here."""
-    return max((len(sub.containers) for sub in model.sub_topologies), default=1) if model else os.cpu_count() or 1
+    """How many containers a sub-topology gets that does not say, on a cluster that is not asked: as in the stored plan."""
+    return max((len(sub.containers) for sub in model.sub_topologies), default=1) if model else 1
 
 
 def _stored(terms: PlanTerms, snapshot: Snapshot) -> Draft:

@@ -5,7 +5,7 @@ Requests are left by commands, and may come from anybody: one that cannot be rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -29,10 +29,17 @@ STATE_CUTS = "state-cuts"  # a cut's key to the cut
 PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
 
 
-def history_of(metadata: MetadataStore) -> dict[str, Change]:
-    """The entries by key, oldest first."""
-    stored = sorted(metadata.all(HISTORY).items())
-    return {key: decode(Change, data, f"entry {key!r} of the history") for key, data in stored}
+def history_of(metadata: MetadataStore, unreadable: Callable[[StorageError], None] | None = None) -> dict[str, Change]:
+    """The entries by key, oldest first. `unreadable` is called for each that cannot be read; without it that is raised."""
+    found: dict[str, Change] = {}
+    for key, data in sorted(metadata.all(HISTORY).items()):
+        try:
+            found[key] = decode(Change, data, f"entry {key!r} of the history")
+        except StorageError as error:
+            if unreadable is None:
+                raise
+            unreadable(error)
+    return found
 
 
 def stored_flows(metadata: MetadataStore) -> tuple[SubTopologyEdges, ...] | None:
@@ -79,11 +86,15 @@ def expansion_request(stream: str, partitions: int, requested_by: str) -> bytes:
     return msgspec.json.encode({"stream": stream, "partitions": partitions, "by": requested_by})
 
 
-def expansion_of(request: bytes) -> tuple[str, str] | None:
-    """The stream of such a request, and who left it; None where it does not say."""
-    try:
-        found = msgspec.json.decode(request, type=dict[str, str | int])
-    except msgspec.MsgspecError:
-        return None
-    stream, by = found.get("stream"), found.get("by")
-    return (stream, by) if isinstance(stream, str) and isinstance(by, str) else None
+def expanders_of(requests: Iterable[bytes]) -> dict[tuple[str, int], str]:
+    """Who has left such requests, by stream and its new number of partitions; without those that do not say."""
+    expanders: dict[tuple[str, int], str] = {}
+    for request in requests:
+        try:
+            found = msgspec.json.decode(request, type=dict[str, str | int])
+        except msgspec.MsgspecError:
+            continue
+        stream, partitions, by = found.get("stream"), found.get("partitions"), found.get("by")
+        if isinstance(stream, str) and isinstance(partitions, int) and isinstance(by, str):
+            expanders[stream, partitions] = by
+    return expanders

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from headrace.codec.job_records import PARTITION_CHECKS, STARTPOINTS, expansion_of
+from headrace.codec.job_records import PARTITION_CHECKS, STARTPOINTS, expanders_of
 from headrace.core.job_plan.partition_growth import changes_of
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
@@ -23,7 +23,7 @@ class ChangeRequests:
     def __init__(self, backend: Backend, pace: Pace) -> None:
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
-        self._expanded_by: dict[str, str] = {}  # who has asked to look at a stream
+        self._expanded_by: dict[tuple[str, int], str] = {}  # who has expanded a stream to so many partitions
 
     def begin(self, plan: JobPlan, now_s: float) -> None:
         """`plan` is in force from now on; it was made with what was there a moment ago."""
@@ -50,13 +50,14 @@ class ChangeRequests:
             return ()
         self._looked_s = now_s
         found = self._system.partition_counts(sorted(self._plan.found_counts))
-        self._expanded_by |= dict(filter(None, map(expansion_of, asked.values())))
+        self._expanded_by |= expanders_of(asked.values())
         if asked:
             self._store.write_metadata(self._plan.epoch, PARTITION_CHECKS, {}, done=asked)
         changed = sorted(stream for stream, count in found.items() if self._is_other(stream, count))
         for stream in changed:
             LOG.info("stream %s has %d partitions, it had %d", stream, found[stream], self._plan.found_counts[stream])
-        return [ChangeRequest(ChangeKind.EXPANSION, stream, self._expanded_by.get(stream, "")) for stream in changed]
+        by = self._expanded_by
+        return [ChangeRequest(ChangeKind.EXPANSION, stream, by.get((stream, found[stream]), "")) for stream in changed]
 
     def _is_other(self, stream: str, count: int) -> bool:
         """Whether it has changed. No system takes partitions away: fewer ones are those of a recreated stream, or the answer

@@ -15,6 +15,7 @@ class ChangeKind(StrEnum):
 class Outcome(StrEnum):
     APPLIED = "applied"
     REFUSED = "refused"
+    SUPERSEDED = "superseded"  # by a later one for the same partitions, before it was applied
 
 
 @dataclass(frozen=True, slots=True)

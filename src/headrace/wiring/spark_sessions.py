@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,16 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
         session.add_jars(made, jars)
     slot.running = made
     return made, slot.given is None
+
+
+def local_slots(config: Config) -> int | None:
+    """How many containers a Spark that is started here for `config` runs at once; None where its master is elsewhere."""
+    master = config.spark.get("master", "local[*]")
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master)
+    if local is None:
+        return None
+    cores = local.group(1) or "1"
+    return (os.cpu_count() or 1) if cores == "*" else int(cores)
 
 
 def spark_engine(app: Application, config: Config) -> Any:

@@ -13,6 +13,7 @@ from headrace.model.names import few, partitions_text
 from headrace.model.startpoint import StartpointStatus
 
 ENTRIES_MAX = 1_000
+_OUTCOMES = {StartpointStatus.REFUSED: Outcome.REFUSED, StartpointStatus.SUPERSEDED: Outcome.SUPERSEDED}
 
 
 def history(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -39,6 +40,8 @@ def _start(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
     """At a start, where the job model is another one."""
     before, after = snapshot.model, draft.job_model
     if draft.terms.is_replan or (before is not None and before.version == after.version):
+        return
+    if draft.streams.grown and not draft.notes:  # which have entries of their own
         return
     was = "" if before is None else f"job model {before.version}"
     what = "first start" if before is None else "start with another plan"
@@ -74,7 +77,7 @@ def _startpoints(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
             snapshot.now_us,
             ChangeKind.STARTPOINT,
             f"startpoint {id_} of {entry.key.ssp}{task}{' is deleted' if is_deleted else ''}",
-            Outcome.REFUSED if record.status is StartpointStatus.REFUSED else Outcome.APPLIED,
+            _OUTCOMES.get(record.status, Outcome.APPLIED),
             draft.job_model.version,
             entry.written_by,
             few([f"{one.task} {one.ssp} at {one.before}" for one in ones]),

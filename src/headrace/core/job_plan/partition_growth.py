@@ -119,6 +119,15 @@ def check_expansion(stream: str, before: int, after: object) -> None:
         )
 
 
+def refused_multiple(stream: str, before: int, after: int, application: str) -> IncompatibleChangeError:
+    """The error of an expansion that is planned, and that an application which reads the stream could not follow."""
+    return IncompatibleChangeError(
+        f"stream {stream!r} has {partitions_text(before)}: with {after}, which is no multiple of {before}, a key's new "
+        f"records would come to other tasks than its older ones, and application {application!r} would stop",
+        f"expand it to {next_doubling(before, after)}",
+    )
+
+
 def bad_count(stream: str, partitions: object) -> ConfigError:
     return ConfigError(
         f"stream {stream!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"

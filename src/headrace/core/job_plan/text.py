@@ -58,7 +58,7 @@ def _plan(draft: Draft) -> Iterator[str]:
     for sub in model.sub_topologies:
         for container in sub.containers:
             for task in container.tasks:
-                lines = _checkpoint(draft.checkpoints[task.name])
+                lines = _checkpoint(draft.checkpoints[task.name]) if task.name in draft.checkpoints else [": no checkpoint"]
                 yield from (f"{sub.title} lane {container.lane} task {task.name}{line}" for line in lines)
     for one in model.left:
         yield f"left {one.task} {one.ssp}: {one.position}"

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, cached_property, partial
 
-from headrace.codec.job_records import HISTORY, cuts_of, rewinds_of, startpoints_of, stored_flows, stored_operators
+from headrace.codec.job_records import (
+    HISTORY,
+    PARTITION_CHECKS,
+    cuts_of,
+    expanders_of,
+    rewinds_of,
+    startpoints_of,
+    stored_flows,
+    stored_operators,
+)
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
@@ -22,6 +31,7 @@ from headrace.driver.planning.grouper_config import grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.driver.rounds.handover import stored_handover
 from headrace.errors import StreamNotFoundError
+from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import Startpoint
@@ -96,9 +106,11 @@ def observe(
     stored = SystemStreamPartitionAssignmentManager(metadata)
     records = stored.read_partition_records()
     cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is
+    streams = _streams(terms, system, model, records)
+    expanders = expanders_of(metadata.requests(PARTITION_CHECKS).values())
     return Snapshot(
         SystemOffsets(system),
-        _streams(terms, system, model, records),
+        streams,
         epoch,
         now_us,
         uuid.uuid4().hex,
@@ -114,6 +126,11 @@ def observe(
         stored_flows(metadata),
         _handovers(terms, metadata),
         frozenset(metadata.all(HISTORY)),
+        tuple(
+            ChangeRequest(ChangeKind.EXPANSION, stream, by)
+            for (stream, count), by in sorted(expanders.items())
+            if stream in streams and streams[stream].partitions == count
+        ),
     )
 
 

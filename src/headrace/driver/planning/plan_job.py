@@ -72,7 +72,7 @@ class JobPlanner:
         elsewhere = None if self.backend.elsewhere is None else self.backend.elsewhere.requests()
         snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
-        snapshot = replace(snapshot, requests=tuple(requests), refused_before=refused)
+        snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
         return self.commit(planned(terms, snapshot), snapshot)
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
