@@ -119,9 +119,27 @@ def test_wrong_expansions_are_refused(ran: Run, given: str, said: str) -> None:
 
 def test_containers_are_as_many_as_the_cores_that_a_start_would_have(ran: Run) -> None:
     shown = ran("plan", "shop.py", "--set", "spark.master=local[3,4]").stdout
-    lanes = set(re.findall(r"^\+ \S+ lane (\d+)", shown, re.MULTILINE))
+    lanes = set(re.findall(r"^\+ \S+ container (\d+)", shown, re.MULTILINE))
     assert lanes == {"1", "2"}  # what was in 0 stays there
     assert ran("plan", "shop.py", "--set", "spark.master=spark://somewhere:7077").stdout.endswith(KEPT)
+
+
+def test_of_a_stream_that_is_not_read_it_says_so(ran: Run) -> None:
+    done = ran("plan", "shop.py", "--expand", "per-shop-out=8")
+    assert done.exit_code == 1 and "does not read stream 'per-shop-out'" in done.stderr
+
+
+def test_before_the_first_start_a_repartition_is_not_there_yet(fresh: Run, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    fresh("stream", "create", "sales", "--partitions", "4")
+    done = fresh("plan", "shop.py", "--expand", "per-item=8")
+    assert done.exit_code == 1 and "does not exist" in done.stderr
+
+
+def test_stores_are_renamed_and_dropped_as_run_does(ran: Run, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP.replace('store="dearest"', 'store="dear"'))
+    assert ran("plan", "shop.py").exit_code == 1
+    assert "+ store dear" in ran("plan", "shop.py", "--rename-store", "dearest=dear").stdout
 
 
 def test_one_stream_is_expanded_to_one_number(ran: Run) -> None:

@@ -13,7 +13,9 @@ from headrace.adapters.common.lease_holder import is_alive
 from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
 from headrace.cli.targets import (
     AppArgument,
+    DropStoreOption,
     JsonOption,
+    RenameStoreOption,
     SetOption,
     SystemOption,
     Target,
@@ -21,6 +23,7 @@ from headrace.cli.targets import (
     opened,
     target_of,
     whole_number,
+    with_store_changes,
 )
 from headrace.codec.job_records import history_of
 from headrace.model.change import Change
@@ -215,6 +218,8 @@ def plan(
     expand: Annotated[
         list[str] | None, typer.Option("--expand", metavar="STREAM=N", help="As if the stream had N partitions. Repeatable.")
     ] = None,
+    drop_store: DropStoreOption = None,
+    rename_store: RenameStoreOption = None,
     system: SystemOption = None,
     set_: SetOption = None,
     json: JsonOption = False,
@@ -223,6 +228,7 @@ def plan(
 
     The plan that is in force is compared with the one that a start would make now, of the application as it is edited, its
     streams, and the startpoints that wait: lines with - go, lines with + come. Exits with 1 if the start would be refused.
+    A plan has no functions and no options of operators; Spark, Kafka's settings and the state's files are not checked.
     """
     from headrace.client.plan_preview import plan_preview
 
@@ -230,7 +236,7 @@ def plan(
     for stream, count in map(_expansion, expand or ()):
         if expanded.setdefault(stream, count) != count:
             raise typer.BadParameter(f"--expand: stream {stream} is given {expanded[stream]} and {count} partitions")
-    target = target_of(app, None, system, set_)
+    target = target_of(app, None, system, with_store_changes(set_, drop_store, rename_store))
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as there:
         preview = plan_preview(target.app.topology(), target.config, there, expanded)
     error = preview.error

@@ -8,7 +8,7 @@ import typer
 
 from headrace import wiring
 from headrace.cli.output import print_json, say
-from headrace.cli.targets import AppArgument, JsonOption, SetOption
+from headrace.cli.targets import AppArgument, DropStoreOption, JsonOption, RenameStoreOption, SetOption, with_store_changes
 
 if TYPE_CHECKING:
     from headrace.driver.job_status import JobStatus
@@ -38,16 +38,8 @@ def run(
             "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: exit after processing up to the current end offsets"
         ),
     ] = None,
-    drop_store: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drop-store", metavar="NAME", help="Drop the state of a store that the edited application cannot use. Repeatable."
-        ),
-    ] = None,
-    rename_store: Annotated[
-        list[str] | None,
-        typer.Option("--rename-store", metavar="OLD=NEW", help="Rename store OLD to NEW with its state. Repeatable."),
-    ] = None,
+    drop_store: DropStoreOption = None,
+    rename_store: RenameStoreOption = None,
     set_: SetOption = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress display.")] = False,
     json: JsonOption = False,
@@ -61,8 +53,7 @@ def run(
     """
     from headrace.cli.app_loading import load_app
 
-    requests = {"drop_stores": drop_store, "rename_stores": rename_store}
-    overrides = [*(set_ or ()), *(f"{key}={','.join(given)}" for key, given in requests.items() if given)]
+    overrides = with_store_changes(set_, drop_store, rename_store)
     loaded = load_app(app, overrides, say)
     status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:

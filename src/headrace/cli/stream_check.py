@@ -39,8 +39,8 @@ def check(
     """Check by the newest records that no key is in two partitions that hash(key) mod their number excludes.
 
     A stream that grew may have a key in partitions that are equal modulo the smallest number it had: of 4 that grew to 8 in
-    1 and 5, never in 1 and 2. That number is on record with APP, or else with any application of the system. Keys are shown
-    by APP's serde, or by --key. Exit code 1: such a key was found.
+    1 and 5, never in 1 and 2. That number is on record with the applications that have read it. Keys are shown by APP's
+    serde, or by --key. Exit code 1: such a key was found.
     """
     target, serde = None if app is None else target_of(app, None, system), serde_of_text(key)
     if target is not None and key == "bytes":
@@ -53,8 +53,7 @@ def check(
     )
     with opening as opened:
         stream = opened.describe_stream(name)
-        applications = opened.applications() if target is None else [target.application]
-        sample = KeySample(_smallest_count(opened, stream, applications))
+        sample = KeySample(_smallest_count(opened, stream))
         beginnings, ends = opened.beginning_offsets(name), opened.end_offsets(name)
         starts = {number: max(beginnings.get(number, 0), end - records) for number, end in ends.items()}
         sample.add((r.key, r.partition) for r in opened.consume(name, None, None, sorted(starts), starts))
@@ -90,12 +89,12 @@ class KeySample:
                 self.apart.setdefault(key, (min(there, partition), max(there, partition)))
 
 
-def _smallest_count(system: Any, stream: StreamDescription, applications: Iterable[str]) -> int:
-    """Of the numbers of partitions that `applications` have on record of a stream, and its present one."""
+def _smallest_count(system: Any, stream: StreamDescription) -> int:
+    """Of the numbers of partitions that applications have on record of a stream, and its present one."""
     from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 
     counts = [stream.partitions]
-    for application in applications:
+    for application in system.applications():
         stored = SystemStreamPartitionAssignmentManager(system.metadata_store(application))
         record = stored.read_partition_records().get(stream.name)
         counts += record.counts if record is not None and record.stream_id == stream.id else ()
@@ -108,6 +107,11 @@ def _report(name: str, sample: KeySample, serde: Serde, json: bool) -> None:
         if pair not in warned and len(warned) < PAIRS_MAX:
             warned.add(pair)
             say(f"warning: {_warning(name, text_of(serde, key), pair, sample.count)}")
+    if warned:
+        say(
+            f"note: {sample.count} is the smallest number of partitions that is on record. If {name!r} had fewer before an "
+            "application first read it, these keys may be right"
+        )
     if json:
         found = [{"key": text_of(serde, key), "partitions": list(pair)} for key, pair in sample.apart.items()]
         counts = {"records": sample.records, "keys": len(sample.first), "smallest_partition_count": sample.count}

@@ -28,6 +28,16 @@ AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FIL
 OptionalAppArgument = Annotated[
     str | None, typer.Argument(metavar="APP", help="FILE.py or FILE.py:name; or use --application.")
 ]
+DropStoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-store", metavar="NAME", help="Drop the state of a store that the edited application cannot use. Repeatable."
+    ),
+]
+RenameStoreOption = Annotated[
+    list[str] | None,
+    typer.Option("--rename-store", metavar="OLD=NEW", help="Rename store OLD to NEW with its state. Repeatable."),
+]
 AppOption = Annotated[str | None, typer.Option("--app", metavar="APP", help="The application's file: FILE.py[:name].")]
 ApplicationOption = Annotated[
     str | None, typer.Option("--application", metavar="ID", help="The application's name, where its file is not at hand.")
@@ -63,6 +73,12 @@ _TARGET_OPTIONS: dict[str, Any] = {
     "system": SystemOption,
     "set_": SetOption,
 }
+
+
+def with_store_changes(set_: list[str] | None, drop: list[str] | None, rename: list[str] | None) -> list[str]:
+    """What `--set` gives, and what `--drop-store` and `--rename-store` do."""
+    requests = {"drop_stores": drop, "rename_stores": rename}
+    return [*(set_ or ()), *(f"{key}={','.join(given)}" for key, given in requests.items() if given)]
 
 
 def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:

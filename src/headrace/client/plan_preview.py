@@ -16,7 +16,7 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.text import difference, text_of
 from headrace.core.topology.sub_topologies import whole_name_of
 from headrace.driver.planning.observe import observe, terms_of
-from headrace.errors import HeadraceError, StreamNotFoundError, hint_of_missing
+from headrace.errors import ConfigError, HeadraceError, StreamNotFoundError, hint_of_missing
 from headrace.model.topology import Topology
 from headrace.ports import System
 from headrace.wiring.launch import topology_before_engine
@@ -64,14 +64,16 @@ def plan_preview(topology: Topology, config: Config, system: System, expanded: M
 
 
 def _stream(name: str, terms: PlanTerms, snapshot: Snapshot) -> str:
-    """The whole name of a stream that is there, which may be a repartition's own: `by-carrier`."""
-    if (whole := whole_name_of(terms.application, name, snapshot.streams)) is not None:
-        return whole
-    read = sorted(terms.reads)
+    """The whole name of a stream that is there and read, which may be a repartition's own: `by-carrier`."""
+    whole, read = whole_name_of(terms.application, name, snapshot.streams), sorted(terms.reads)
+    if whole in read:
+        return str(whole)
     if whole_name_of(terms.application, name, read) is not None:
         raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url} yet", "the first start creates it")
-    hint = hint_of_missing(name, read, f"the application reads: {', '.join(read)}")
-    raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint)
+    hint = f"the application reads: {', '.join(read)}"
+    if whole is not None:
+        raise ConfigError(f"application {terms.application!r} does not read stream {name!r}: its plan would stay", hint)
+    raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint_of_missing(name, read, hint))
 
 
 def _containers(model: Any) -> int:

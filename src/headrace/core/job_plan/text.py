@@ -13,6 +13,7 @@ from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.planner import Refusal
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, identity_of
+from headrace.model.durations import time_text
 from headrace.model.names import partitions_text
 from headrace.model.startpoint import StartpointRecord
 
@@ -59,7 +60,7 @@ def _plan(draft: Draft) -> Iterator[str]:
         for container in sub.containers:
             for task in container.tasks:
                 lines = _checkpoint(draft.checkpoints[task.name]) if task.name in draft.checkpoints else [": no checkpoint"]
-                yield from (f"{sub.title} lane {container.lane} task {task.name}{line}" for line in lines)
+                yield from (f"{sub.title} container {container.lane} task {task.name}{line}" for line in lines)
     for one in model.left:
         yield f"left {one.task} {one.ssp}: {one.position}"
     for stream, record in sorted(draft.records.items()):
@@ -80,7 +81,7 @@ def _entry(change: Change) -> str:
 def _checkpoint(checkpoint: Checkpoint) -> Iterator[str]:
     for ssp, position in sorted(checkpoint.positions.items()):
         mark = checkpoint.watermarks.get(ssp)
-        yield f" reads {ssp} from {position}{'' if mark is None else f', watermark {mark}'}"
+        yield f" reads {ssp} from {position}{'' if mark is None else f', watermark {time_text(mark)}'}"
     if checkpoint.head is not None:
         yield f" has state {identity_of(checkpoint.head)}"
 
