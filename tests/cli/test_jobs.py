@@ -95,7 +95,7 @@ def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, 
         store.release(epoch)
         silent_us = now_us - 60_000_000
         store.acquire(this_process("run-2", silent_us), silent_us)
-        assert "ended without releasing the job" in fresh("status").stdout
+        assert "ended, or is stopped, without releasing the job" in fresh("status").stdout
         assert json.loads(fresh("status", "--json").stdout)["running"] is False
         assert "\nrecords, rates and rounds: of the last run\n" in fresh("status").stdout
 

@@ -136,7 +136,7 @@ def _print_status(found: dict[str, Any]) -> None:
     holder, state = found["holder"], "not running"
     if holder is not None:
         process = f"process {holder['pid']} on {holder['host']}"
-        state += f": {process} ended without releasing the job"
+        state += f": {process} ended, or is stopped, without releasing the job"
         if holder["alive"]:
             state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     print(f"{found['application']} on {found['system']}: {state}")

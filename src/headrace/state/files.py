@@ -209,7 +209,8 @@ class StateFiles:
     def _refuse(self, file: StateFile, found: str) -> NoReturn:
         raise StateError(
             f"state file {file.name} ({file.kind} of version {file.version}) under {self.uri}: {found}",
-            "restore the file from a copy; the state cannot be rebuilt without it, and is never treated as empty",
+            "set state_uri back if it was changed, else restore the file from a copy: the state cannot be rebuilt without it, "
+            "and is never treated as empty",
         )
 
     def delete(self, name: str) -> None:
