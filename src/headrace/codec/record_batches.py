@@ -174,7 +174,7 @@ def records_of(
         failures += [(index, error, "value") for index, error in value_failures]
         bad = min(failures, key=lambda failure: failure[0], default=None)
         good = part.num_rows if bad is None else bad[0]
-        rows = zip(keys, values, part.column(2).to_pylist(), header_tuples(part.column(3)), strict=True)
+        rows = zip(keys, values, part.column("timestamp_us").to_pylist(), header_tuples(part.column("headers")), strict=True)
         for index, (k, v, time, headers) in enumerate(rows):
             if index == good:
                 break
