@@ -190,8 +190,8 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise ConfigError(f"kafka.{name} = {text!r}: expected a number of seconds above 0")
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(f"kafka.{name} = {text!r}: expected a number of seconds")
     return seconds
 
 
