@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import headrace as hr
-from headrace.adapters.log.data_files import RECORD_SCHEMA
+from headrace.codec.record_batches import RECORD_SCHEMA
 from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
 
@@ -126,8 +126,8 @@ def bench_split(root: Path, count: int, keys: int) -> None:
     rates: dict[str, float] = {}
     runs = [(f"{number}-{turn}", *item) for turn in (1, 2) for number, item in enumerate(halves.items())]
     for name, kind, (low, high) in runs:
-        folders = {"local_store_dir": str(root / name / "stores"), "state_uri": str(root / name / "state")}
-        app = hr.App(f"bench-split-{name}", system=url, **folders)
+        stores, state = str(root / name / "stores"), str(root / name / "state")
+        app = hr.App(f"bench-split-{name}", system=url, local_store_dir=stores, state_uri=state)
         stream = app.stream("in")
         stream.filter(low).group_by_key().count(store="low")
         stream.filter(high).group_by_key().count(store="high")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from headrace.driver.job import Job
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
@@ -88,11 +89,11 @@ def load(url: str, stream: str, rate: int, keys: int) -> Iterator[Callable[[], i
 class Moments:
     """When a job that runs passes from one part of a change to the next. It listens at the job's own calls."""
 
-    def __init__(self, job: Any) -> None:
+    def __init__(self, job: Job) -> None:
         self.at_s: dict[str, float] = {}
         self._version = job.plan.model.version
-        store, watch = job._store, job._watch
-        self._tell(watch, "is_changed", after=lambda answer, _: answer and self._note("seen"))
+        store = job._store
+        self._tell(job._requests, "found", after=lambda found, _: self._note("seen") if found else None)
         self._tell(store, "acquire", before=lambda: self._note("yielded"), after=lambda *_: self._note("acquired"))
         self._tell(
             store, "commit_job_model", before=lambda: self._note("planned"), after=lambda *_: self._note("committed")
@@ -132,8 +133,8 @@ class Moments:
 
 
 def counting(url: str, root: Path, name: str, spark: Any = None) -> hr.App:
-    places = {"local_store_dir": str(root / name / "stores"), "state_uri": str(root / name / "state")}
-    app = hr.App(name, system=url, spark=spark, partition_check_interval_s=0.5, **places)
+    stores, state = str(root / name / "stores"), str(root / name / "state")
+    app = hr.App(name, system=url, spark=spark, partition_check_interval_s=0.5, local_store_dir=stores, state_uri=state)
     records = app.stream(f"{name}-in", key=hr.Bytes(), value=hr.Bytes())
     records.group_by_key().count().to_stream().to(f"{name}-out")
     return app

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -53,8 +52,8 @@ def fill(url: str, records: int, keys: int) -> None:
 
 
 def counting(url: str, root: Path, name: str, repartitioned: bool, spark: Any = None) -> hr.App:
-    places = {"local_store_dir": str(root / name / "stores"), "state_uri": str(root / name / "state")}
-    app = hr.App(name, system=url, spark=spark, **places)
+    stores, state = str(root / name / "stores"), str(root / name / "state")
+    app = hr.App(name, system=url, spark=spark, local_store_dir=stores, state_uri=state)
     records = app.stream("in", key=hr.Bytes(), value=hr.Bytes())
     if repartitioned:
         records = records.repartition(name="anew")
@@ -147,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +30,13 @@ import headrace as hr
 from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, StartpointManager
 from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
-from headrace.core.job_plan.apply_startpoints import apply_startpoints
+from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import offset_of
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey, StartpointRecord, StartpointRequest
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, TaskName
-from headrace.ports import SystemConsumer
 from headrace.testing.kafka_server import KafkaServer
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
@@ -114,19 +113,23 @@ def store(url: str, count: int, repeat: int) -> None:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-class Consumer(SystemConsumer):
-    """Partitions of 1,000 records."""
+class Partitions:
+    """The offsets of partitions of 1,000 records."""
 
-    def register(self, ssp: SSP, startpoint: Startpoint | int) -> int:
-        assert isinstance(startpoint, Startpoint)
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
         return offset_of(startpoint, ssp, 0, 1000, lambda time_us: 0)
 
-    def high_watermarks(self, stream: str) -> dict[int, int]:
+    def beginnings(self, stream: str) -> Mapping[int, int]:
         raise AssertionError("no state goes back here")
+
+    ends = high_watermarks = beginnings
+
+    def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
+        raise AssertionError("no startpoint is a time here")
 
 
 def rewinds(now_us: int) -> StateRewinds:
-    return StateRewinds(StateHistory(), (), Consumer(), now_us)
+    return StateRewinds(StateHistory(), (), Partitions(), now_us)
 
 
 def plan(tasks: int, partitions: int, profile: bool) -> None:
@@ -139,17 +142,18 @@ def plan(tasks: int, partitions: int, profile: bool) -> None:
     parts = [entries[at : at + ENTRIES_PER_REQUEST_MAX] for at in range(0, len(entries), ENTRIES_PER_REQUEST_MAX)]
     requests = {f"{number:05d}": encode(StartpointRequest(tuple(part))) for number, part in enumerate(parts)}
 
+    stored: dict[str, bytes] = {}
+    taken: list[AppliedStartpoints] = []
+
     def first() -> None:
         asked = StartpointRequests({id_: decode(StartpointRequest, data, id_) for id_, data in requests.items()})
         taken.append(apply_startpoints(asked, checkpoints, checkpoints, rewinds(1)))
+        stored.update((id_, encode(record)) for id_, record in taken[0].written.items() if record is not None)
 
     def again() -> None:
-        records = {id_: decode(StartpointRecord, data, id_) for id_, data in taken[0].written.items() if data is not None}
-        taken.append(
-            apply_startpoints(StartpointRequests({}, records), taken[0].checkpoints, taken[0].checkpoints, rewinds(2))
-        )
+        known = StartpointRequests({}, {id_: decode(StartpointRecord, data, id_) for id_, data in stored.items()})
+        taken.append(apply_startpoints(known, taken[0].checkpoints, taken[0].checkpoints, rewinds(2)))
 
-    taken: list = []
     figures = []
     for step in (first, again):
         profiler = cProfile.Profile()

@@ -12,6 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.common.lease_holder import this_process
+from headrace.codec.job_records import HISTORY
+from headrace.wiring import opened_system
 
 Run = Callable[..., Any]
 
@@ -153,6 +155,19 @@ def test_the_history_shows_what_has_changed_the_plan(headrace: Run) -> None:
     text = headrace("history", "shop.py").stdout
     assert text.splitlines()[0].split()[0] == "when"
     assert entry["at"] in text and "start: first start" in text
+
+
+def test_an_entry_of_the_history_that_is_damaged_does_not_hide_the_others(fresh: Run, place: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    with opened_system("log:./data") as system:
+        store, lease = system.job_store("shop"), this_process("a tester", 1)
+        store.write_metadata(epoch := store.acquire(lease, 1), HISTORY, {"9": b"no entry"})
+        store.release(epoch)
+    shown = fresh("history", "shop.py", "--json")
+    assert [one["what"] for one in json.loads(shown.stdout)["changes"]] == ["first start"]
+    assert "entry '9' of the history" in shown.stderr
 
 
 def test_version_and_help_teach(headrace: Run) -> None:

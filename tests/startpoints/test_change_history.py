@@ -61,6 +61,29 @@ def test_the_history_says_who_expanded_a_stream_from_what_to_what_and_how_long_t
     assert len(world.processed()) == 20 + 40
 
 
+def test_a_startpoint_that_a_later_one_replaces_is_superseded(world: PassingWorld) -> None:
+    world.create(2)
+    world.send(10)
+    world.run(world.passing())
+    (early,) = world.ask(world.entry(PositionType.SPECIFIC_OFFSET, 0, 3))
+    (late,) = world.ask(world.entry(PositionType.EARLIEST, 0))
+    world.run(world.passing())
+    outcomes = {one.what.split()[1]: one.outcome for one in entries(world) if one.kind is ChangeKind.STARTPOINT}
+    assert outcomes == {early: Outcome.SUPERSEDED, late: Outcome.APPLIED}
+
+
+def test_who_has_expanded_a_stream_is_known_at_a_start_and_is_not_blamed_for_another_growth(world: PassingWorld) -> None:
+    world.create(2)
+    world.send(5)
+    world.run(world.passing())
+    metadata = world.system.metadata_store(world.name)
+    for partitions, who in ((4, "ann@desk"), (8, "")):
+        world.system.expand_stream(world.input, partitions)
+        metadata.request(PARTITION_CHECKS, expansion_request(world.input, 4, "ann@desk"))
+        world.run(world.passing())
+        assert (entries(world)[-1].after, entries(world)[-1].requested_by) == (f"{partitions} partitions", who)
+
+
 def test_an_entry_survives_the_driver_that_wrote_it(world: PassingWorld, tmp_path: Path) -> None:
     world.create(2)
     world.send(3)

@@ -51,7 +51,7 @@ _JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
-_QUICKLY = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")  # keytool runs a dozen times, for a moment each
+_QUICKLY = "-XX:TieredStopAtLevel=1"  # for tools, which run for a moment each
 
 
 class Cluster(ABC):
@@ -247,7 +247,8 @@ class Cluster(ABC):
                 new[self._processes[node].log] = file
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         scram = scram_arguments(self._users) if self._security == "sasl_ssl" else ()
-        formatting = [*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", *scram, "-c"]
+        tool = [program[0], _QUICKLY, *program[1:], "kafka.tools.StorageTool"]
+        formatting = [*tool, "format", f"--cluster-id={cluster_id}", *scram, "-c"]
         with ThreadPoolExecutor(BROKERS_MAX) as pool:  # at the same time: each takes a JVM
             if not all(pool.map(lambda log: _is_run([*formatting, str(new[log])], log, environ), new)):
                 raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
@@ -282,7 +283,7 @@ def _make_certificates(folder: Path, java: Path, password: str) -> TlsFiles:
     def run(store: Path, *arguments: str) -> None:
         kept = ("-keystore", str(store), "-storetype", "PKCS12", "-storepass:env", "HEADRACE_STORE")
         try:
-            is_done = _is_run([keytool, *arguments, *kept, *_QUICKLY], log, environ)
+            is_done = _is_run([keytool, *arguments, *kept, f"-J{_QUICKLY}", "-J-XX:+UseSerialGC"], log, environ)
         except OSError as error:
             raise SetupError(f"{keytool} cannot be run: {error}", "it comes with Java: install a whole one") from None
         if not is_done:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -107,8 +109,7 @@ def _chosen(
         "spark.ui.retainedStages": "100",
     }
     if is_in_one_process(ours["spark.master"]):
-        sockets = tempfile.mkdtemp(prefix="hr-")  # short: the path of a Unix socket has 108 bytes
-        ours["spark.python.unix.domain.socket.dir"] = sockets
+        ours["spark.python.unix.domain.socket.dir"] = str(_folder())
         ours["spark.sql.shuffle.partitions"] = str(cores)
     if not submitted or is_in_one_process(ours["spark.master"]):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -125,9 +126,16 @@ def _chosen(
     return chosen
 
 
+def _folder() -> Path:
+    """A folder that goes with this process. Its name is short: the path of a Unix socket has 108 bytes."""
+    made = Path(tempfile.mkdtemp(prefix="hr-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
 def _log4j(log_dir: Path) -> Path:
     log_dir.mkdir(parents=True, exist_ok=True)
-    file = Path(tempfile.mkdtemp(prefix="hr-")) / "log4j2.properties"
+    file = _folder() / "log4j2.properties"
     file.write_text(_LOG4J.format(file=(log_dir / "spark.log").absolute()))
     return file
 
