@@ -18,7 +18,8 @@ import headrace as hr
 from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
 from kafka.clients import QUIET, WAIT_S
-from support.world import Place, World, caught_up_on_spark
+from support import broker
+from support.world import Place, World, caught_up_on_spark, waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 START_MS = int(time.time() * 1000) - 3_600_000  # a broker deletes what is older than its retention, by the time of records
@@ -62,6 +63,8 @@ class Copied(World):
         return caught_up_on_spark(app)
 
     def rows(self, stream: str) -> dict[int, list[Row]]:
+        # A job has ended once its last transaction is decided; the broker shows it a moment later.
+        waited(lambda: not broker.is_in_transaction(self.settings, [stream]))
         found: dict[int, list[Row]] = {0: [], 1: []}
         for r in self.system.consume(stream):
             found[r.partition].append((r.key, r.value, r.timestamp_us, list(r.headers)))

@@ -282,9 +282,12 @@ def source_of(job: Any) -> dict[str, Any]:
 def waited(what: Callable[[], Any], job: Any = None, wait_s: float = WAIT_S, otherwise: str = "") -> Any:
     """Wait until something is so, and give it; raises what ended the job."""
     deadline_s = time.monotonic() + wait_s
-    while not (found := what()):
+    while True:
+        looked_s = time.monotonic()
+        if found := what():
+            return found
         if job is not None and not job.is_running:
             job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {otherwise or (job and job.status())}"
-        time.sleep(0.02)
-    return found
+        now_s = time.monotonic()
+        assert now_s < deadline_s, f"not within {wait_s:g} s: {otherwise or (job and job.status())}"
+        time.sleep(max(0.02, 2 * (now_s - looked_s)))  # what looks long leaves the processor to what it waits for

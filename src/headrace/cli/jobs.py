@@ -10,7 +10,7 @@ import typer
 
 from headrace import wiring
 from headrace.adapters.common.lease_holder import is_alive
-from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
+from headrace.cli.output import iso, print_json, print_table, say
 from headrace.cli.targets import (
     AppArgument,
     DropStoreOption,
@@ -245,11 +245,10 @@ def plan(
         refused = None if error is None else {"error": error.message, "hint": error.hint}
         shown = {"application": preview.application, "job_model": models, "lines": preview.lines, "refused": refused}
         print_json(shown)
-        if error is not None:
-            raise typer.Exit(EXIT_ERROR)
-        return
     if error is not None:
         raise error
+    if json:
+        return
     was = "not run yet" if preview.before is None else f"job model {preview.before}"
     print(f"application {preview.application}, {was}")
     for line in preview.lines:

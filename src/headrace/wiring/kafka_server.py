@@ -21,6 +21,7 @@ class KafkaServer(Cluster):
 
     `kill()`, `restart()`, `pause()`, `resume()` do that to all brokers, or to the one whose number (from 1) is given.
     Needs Java 17; fetches 41 MB of jars once (see the key `artifact_dir`). `tell` reports it: standard error by default.
+    The variable `KAFKA_OPTS` has options for its JVMs; short tests save time with "-XX:TieredStopAtLevel=1".
 
     Raises `SetupError` when it does not come up, with the end of its log."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -120,7 +121,9 @@ class Cluster(ABC):
         """Start all brokers and wait until they answer. `SetupError` with the end of the log if they do not."""
         assert not self._processes, "it was started before"
         java, class_path = checked_java(os.environ).path, os.pathsep.join(map(str, self.jars()))
-        program = [str(java), f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JAVA_OPTIONS, "-cp", class_path]
+        given = shlex.split(os.environ.get("KAFKA_OPTS", ""))  # as Kafka's own scripts take it
+        heap = (f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m")
+        program = [str(java), *heap, *_JAVA_OPTIONS, *given, "-cp", class_path]
         self._make_folder()
         try:
             self._start_first_time(java, program)

@@ -164,10 +164,10 @@ def ended_unclean(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0 and not is_open_elsewhere(path)
 
 
-def connect_to_look(path: Path) -> sqlite3.Connection:
+def connect_to_look(path: Path, is_unclean: bool) -> sqlite3.Connection:
     """A connection that leaves the files as they are. After an unclean end it cannot write: one that can would write what the
     -wal file holds into the catalog, be it of this catalog or not."""
-    return connect(path, mode="ro" if ended_unclean(path) else "rw")
+    return connect(path, mode="ro" if is_unclean else "rw")
 
 
 def check_catalog(path: Path) -> CommitMark | None:
@@ -175,7 +175,7 @@ def check_catalog(path: Path) -> CommitMark | None:
     an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog."""
     root, is_unclean = path.parent, ended_unclean(path)
     marks, newest = marks_of(root), None
-    with closing(connect_to_look(path)) as db:
+    with closing(connect_to_look(path, is_unclean)) as db:
         try:
             check_version(path, db)
             db.execute("BEGIN")

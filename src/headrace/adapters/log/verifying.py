@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.adapters.log import commits
-from headrace.adapters.log.catalog import check_version, connect_to_look
+from headrace.adapters.log.catalog import check_version, connect_to_look, ended_unclean
 from headrace.adapters.log.catalog_files import FILE_NAME
 from headrace.adapters.log.chunks import Chunk, chunks_in
 from headrace.adapters.log.commit_marks import marks_of
@@ -65,7 +65,7 @@ def verify(root: Path) -> Verified:
         found.unknown = list(data_files_of(root))
     else:
         try:
-            with closing(connect_to_look(path)) as db:
+            with closing(connect_to_look(path, ended_unclean(path))) as db:
                 check_version(path, db)
                 db.execute("BEGIN")
                 found.catalog = next(commits.damage_of(db), None)

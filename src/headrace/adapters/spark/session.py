@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter
+_SOCKET_FOLDER_MAX = 60  # the path of a Unix socket has 107 bytes, and Spark's names for sockets up to 46
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -109,7 +110,7 @@ def _chosen(
         "spark.ui.retainedStages": "100",
     }
     if is_in_one_process(ours["spark.master"]):
-        ours["spark.python.unix.domain.socket.dir"] = str(_folder())
+        ours["spark.python.unix.domain.socket.dir"] = str(_folder(_SOCKET_FOLDER_MAX))
         ours["spark.sql.shuffle.partitions"] = str(cores)
     if not submitted or is_in_one_process(ours["spark.master"]):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -126,9 +127,12 @@ def _chosen(
     return chosen
 
 
-def _folder() -> Path:
-    """A folder that goes with this process. Its name is short: the path of a Unix socket has 108 bytes."""
+def _folder(length_max: int = 4096) -> Path:
+    """A folder that goes with this process. Where the path is longer than `length_max` bytes, it is made in /tmp."""
     made = Path(tempfile.mkdtemp(prefix="hr-"))
+    if len(os.fsencode(made)) > length_max:
+        made.rmdir()
+        made = Path(tempfile.mkdtemp(prefix="hr-", dir="/tmp"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
