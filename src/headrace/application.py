@@ -82,7 +82,7 @@ class App(AppDeclaration):
 
     def preview_of(self, part: Displayable | None, n: int) -> Preview:
         """What a stream or a table of this application holds for the first `n` records of each input; None: its outputs."""
-        from headrace.wiring.topology_preview import preview
+        from headrace.wiring.sample_run import preview
 
         return preview(self, part, n)
 

@@ -5,7 +5,8 @@ How a round is committed is the adapter's: on the embedded log by the driver, al
 by each container's worker, in a transaction of its own. The runtime goes one way through both, see `JobStore`.
 
 Arrow tables are pyarrow's; this module only names them. The row shape of records on disk and in flight is
-`RECORD_FIELDS`: key binary, value binary, timestamp_us int64, headers list<struct<name string, value binary>>.
+`codec.record_batches.RECORD_SCHEMA`: key binary, value binary, timestamp_us int64, headers list<struct<name string, value
+binary>>.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Streams(Protocol):
 
         Every reader and producer that asks finds the new partitions when this returns; one that writes by the old count
         keeps doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
-        for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.partition_growth`.
+        for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.growth_rules`.
         """
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:

@@ -119,7 +119,7 @@ def test_joins_find_what_they_look_up(shops: str, kind: str) -> None:
 
 
 def test_a_table_that_is_too_long_is_cut_and_that_is_said(shops: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.wiring.topology_preview.TABLE_RECORDS_MAX", 100)
+    monkeypatch.setattr("headrace.wiring.sample_run.TABLE_RECORDS_MAX", 100)
     found = joined_with(hr.App("looking", system=shops), "table").preview(5)
     assert {record.value[1] for record in found} == {None}
     assert found.notes == ("of the table shops the first 100 records were taken",)

@@ -1,8 +1,7 @@
 """The model checker of the commit protocols: every schedule of a small world, and what must hold in each state.
 
 `explore` searches; `log_model` is the embedded log's commit, `kafka_model` Kafka's, `startpoint_model` what becomes of
-startpoints on either. It serves protocol.md, "Three tests that catch most mistakes", number 1. Nothing that runs a job
-imports it.
+startpoints on either. Nothing that runs a job imports it.
 """
 
 from commit_model.explore import Counterexample, Exploration, Model, explore

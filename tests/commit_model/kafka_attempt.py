@@ -1,6 +1,6 @@
 """The steps of a container's attempt in Kafka's model: container steps 1 to 11 of protocol.md.
 
-As in `adapters.kafka.lanes` and `wiring.worker.entry.kafka_worker`. An attempt is never told that its round is over.
+As in `adapters.kafka.container_transaction` and `wiring.worker.kafka_worker`. An attempt is never told that its round is over.
 """
 
 from __future__ import annotations

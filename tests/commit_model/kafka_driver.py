@@ -1,6 +1,6 @@
 """The steps of a driver in Kafka's model: starting (start 2 to 11), rounds, recovering, a producer given up.
 
-As in `adapters.kafka.jobs` and `adapters.kafka.coordinator`: every transaction of the coordinator writes the driver's
+As in `adapters.kafka.job_store` and `adapters.kafka.coordinator`: every transaction of the coordinator writes the driver's
 epoch as the group's position too, and is refused once another driver has inited the coordinator's id.
 """
 
@@ -170,7 +170,7 @@ def _planned(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, ind
         attempt = Attempt(round_, process, first_step(safeguards))
         after = state.with_driver(index, waiting)._replace(attempts=(*state.attempts, attempt))
         first = f"starts attempt {len(after.attempts)}{_in(process)}"
-        yield f"[start 11] {who} plans round {key[0]}:{key[1]}, [{driver.base.position}, {end}), {first}", after
+        yield f"[start 12] {who} plans round {key[0]}:{key[1]}, [{driver.base.position}, {end}), {first}", after
 
 
 def _retried(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, index: int, who: str) -> Steps:

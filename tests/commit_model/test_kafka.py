@@ -1,4 +1,4 @@
-"""Kafka's commit under every schedule of a small world (protocol.md, "Three tests", number 1)."""
+"""Kafka's commit under every schedule of a small world."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_labels_name_the_steps_of_the_protocol_and_tell_steps_apart() -> Non
                 known.add(state)
                 todo.append(state)
     container = {"kafka 1", "kafka 2", "kafka 3-7", "kafka 8", "kafka 8, 9", "kafka 10, 11"}
-    assert tags == container | {"start 2", "start 3", "start 4", "start 5", "start 6", "start 9, 10", "start 11"}
+    assert tags == container | {"start 2", "start 3", "start 4", "start 5", "start 6", "start 9, 10", "start 12"}
 
 
 def test_a_retried_task_of_a_round_that_has_committed_ends_that_round() -> None:
@@ -165,7 +165,7 @@ def test_a_retried_task_of_a_round_that_has_committed_ends_that_round() -> None:
         "[start 5] driver 1 fences lanes: none",
         "[start 6] driver 1 reads position 0 of round 0:0",
         "[start 9, 10] driver 1 commits job model 1, its task on lane 0 at position 0",
-        "[start 11] driver 1 plans round 1:1, [0, 2), starts attempt 1",
+        "[start 12] driver 1 plans round 1:1, [0, 2), starts attempt 1",
         "[kafka 1] attempt 1 of round 1:1 inits lane 0",
         "[kafka 2] attempt 1 of round 1:1 finds epoch 1",
         "[kafka 2] attempt 1 of round 1:1 finds its base, 0 of round 0:0",

@@ -1,4 +1,4 @@
-"""The embedded log's commit under every schedule of a small world (protocol.md, "Three tests", number 1)."""
+"""The embedded log's commit under every schedule of a small world."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 import headrace as hr
-from headrace.driver.planning import plan_job as startup
+from headrace.driver.planning import job_planner as startup
 from support.world import World
 
 KEYS = [f"k{number}" for number in range(8)]

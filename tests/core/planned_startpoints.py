@@ -10,7 +10,7 @@ from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
-from headrace.core.rewind.startpoints import TaskPartition, offset_of
+from headrace.core.rewind.startpoint_rules import TaskPartition, offset_of
 from headrace.driver.planning.job_plan import StartpointRecords
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import (

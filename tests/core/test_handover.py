@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec.documents import decode, encode
-from headrace.core.rounds.handover import Handover, HandoverRound, next_handover, set_elsewhere
+from headrace.core.rounds.for_each_round import Handover, HandoverRound, next_handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange, ranges_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.job_plan.startpoints import handovers_set_elsewhere
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP

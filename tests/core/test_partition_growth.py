@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.job_plan.partition_growth import (
+from headrace.core.job_plan.growth_rules import (
     PARTITIONS_MAX,
     Growth,
     changes_of,

@@ -16,7 +16,7 @@ from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
-from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rewind.startpoint_rules import offset_of
 from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.errors import OffsetOutOfRangeError, StateError
 from headrace.model.startpoint import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from core.planned_startpoints import Consumer, Owners, Stored, entry
 from headrace.core.job_plan import apply_startpoints
-from headrace.core.rewind.startpoints import TaskPartition
+from headrace.core.rewind.startpoint_rules import TaskPartition
 from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.rewind.startpoints import (
+from headrace.core.rewind.startpoint_rules import (
     bootstraps_of,
     counting_for,
     held_for_bootstrap,

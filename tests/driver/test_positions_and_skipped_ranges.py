@@ -6,7 +6,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.rounds.positions import TaskPositions
+from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP

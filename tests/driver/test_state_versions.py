@@ -16,7 +16,7 @@ from headrace.codec.job_records import STATE_CUTS, cuts_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.replays import Replay
 from headrace.core.rewind.rewinds import Rewind
-from headrace.core.rewind.startpoints import TaskPartition
+from headrace.core.rewind.startpoint_rules import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, versions_of

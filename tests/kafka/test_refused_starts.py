@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
-from headrace.driver.planning.plan_job import create
+from headrace.driver.planning.job_planner import create
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.model.streams import StreamDescription
 from support.fixtures import only_on

@@ -15,7 +15,7 @@ from headrace.codec.documents import Flows, Operators, decode, encode
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError

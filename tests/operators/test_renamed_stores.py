@@ -161,7 +161,7 @@ def test_a_join_that_is_renamed_still_gives_its_results_without_a_match(
         joined.to("out")
 
     if not with_record:
-        monkeypatch.setattr("headrace.driver.planning.plan_job.OPERATORS", "operators-elsewhere")
+        monkeypatch.setattr("headrace.driver.planning.job_planner.OPERATORS", "operators-elsewhere")
     with opened(build, "old", tmp_path, partitions=1) as d:
         d.send("left", "a", 1, at=0)
         d.send("right", "b", 2, at=0)

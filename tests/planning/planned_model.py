@@ -13,7 +13,7 @@ from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.planner import Refusal, plan, plan_while_running
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
-from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rewind.startpoint_rules import offset_of
 from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind

@@ -10,7 +10,7 @@ from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupByPartition
 from headrace.core.job_plan.planner import Refusal
 from headrace.core.job_plan.text import difference, text_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.store_changes import StoreRequests
 from headrace.errors import ConfigError

@@ -36,7 +36,7 @@ def _without_watermarks(carried: InheritedPositions) -> InheritedPositions:
 
 
 def _in_reverse(entries: list[StartpointEntry], owners: Any) -> Any:
-    from headrace.core.rewind.startpoints import places_of
+    from headrace.core.rewind.startpoint_rules import places_of
 
     return {place: entry for entry in reversed(list(entries)) for place in places_of(entry, owners)}
 

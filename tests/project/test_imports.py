@@ -35,10 +35,10 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"client"}),
     frozenset({"application"}),
     frozenset({"demo"}),  # an application of ours; the command line runs it
-    frozenset({"cli", "web", "testing"}),
+    frozenset({"cli", "testing"}),
     frozenset({"headrace", "__main__"}),  # the package itself, which gives the public names and runs the command line
 )
-USERS_OF_THE_PUBLIC_NAMES = frozenset({"cli", "web", "testing", "demo"})
+USERS_OF_THE_PUBLIC_NAMES = frozenset({"cli", "testing", "demo"})
 LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 # One outside technology, one package.
@@ -51,7 +51,6 @@ ONLY_IN = {
     "fastavro": "serdes",
     "google.protobuf": "serdes",
     "jsonschema": "serdes",
-    "kazoo": "adapters.zookeeper",
     "sqlite3": "adapters.log",
 }
 # They import the standard library, and those of HASHING xxhash.

@@ -1,6 +1,6 @@
 """Reads committed state by itself, as `checker` reads the log: no code of the runtime, only its formats.
 
-State is what the files of the current checkpoints make, one after the other (protocol.md, Words: head).
+State is what the files of the current checkpoints make, one after the other (protocol.md, "Terms").
 """
 
 from __future__ import annotations

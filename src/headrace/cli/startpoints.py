@@ -12,7 +12,7 @@ import typer
 from headrace.cli.output import counted, iso, print_json, print_table, say
 from headrace.cli.previews import confirm, write_confirmed
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
-from headrace.core.rewind.startpoints import startpoint_text
+from headrace.core.rewind.startpoint_rules import startpoint_text
 from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint
 

@@ -15,7 +15,7 @@ from headrace.core.job_plan.assignment import assignment_of
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.rewind.startpoints import TaskPartition, spent_of
+from headrace.core.rewind.startpoint_rules import TaskPartition, spent_of
 from headrace.core.topology.sub_topologies import sub_topologies_of, whole_name_of
 from headrace.driver.planning.observe import observe
 from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing

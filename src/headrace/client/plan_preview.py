@@ -10,7 +10,7 @@ from typing import Any
 from headrace.codec.job_records import STARTPOINTS
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
-from headrace.core.job_plan.partition_growth import check_expansion, refused_multiple
+from headrace.core.job_plan.growth_rules import check_expansion, refused_multiple
 from headrace.core.job_plan.planner import Refusal, plan
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.text import difference, text_of

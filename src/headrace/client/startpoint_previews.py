@@ -27,7 +27,7 @@ from headrace.core.rewind.previews import (
     with_skipped_ranges,
 )
 from headrace.core.rewind.rewinds import skipped_ranges_of
-from headrace.core.rewind.startpoints import BY_WORD, places_of, start_of, startpoint_text, winners
+from headrace.core.rewind.startpoint_rules import BY_WORD, places_of, start_of, startpoint_text, winners
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.model.durations import time_ago_us, time_us

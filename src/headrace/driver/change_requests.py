@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.codec.job_records import PARTITION_CHECKS, STARTPOINTS, expanders_of
-from headrace.core.job_plan.partition_growth import changes_of
+from headrace.core.job_plan.growth_rules import changes_of
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace

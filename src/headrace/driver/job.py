@@ -17,7 +17,7 @@ from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
 from headrace.driver.job_status import JobStatus
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.plan_job import JobPlanner
+from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -48,12 +48,12 @@ class JobPreparer:
         planner = self.planner
         plan = planner.plan(epoch, self.clock_us(), before, requests)
         maintenance = Maintenance(plan, planner.backend, self.files, planner.config, self.clock_us)
+        reached("start", 11)
         if before is None:
             for note in plan.notes:
                 planner.log(note)
             maintenance.clear_up()
         self.paths.control.begin(epoch)
-        reached("start", 12)
         return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
 
     def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
@@ -136,7 +136,7 @@ class Job:
             threading.Thread(target=self._keep_tidy, name="headrace-tidy", daemon=True),
             threading.Thread(target=self._keep_watch, name="headrace-watch", daemon=True),
         ]
-        reached("start", 11)
+        reached("start", 12)
         self._generation.start()
         for thread in self._helpers:
             thread.start()
@@ -247,7 +247,7 @@ class Job:
                 self._stopping.wait(1.0)
         pause_s = time.monotonic() - began_s
         LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
-        reached("start", 11)
+        reached("start", 12)
         self._generation.start()
         if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()

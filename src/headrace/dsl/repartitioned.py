@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, overload
 
-from headrace.core.job_plan.partition_growth import PARTITIONS_MAX
+from headrace.core.job_plan.growth_rules import PARTITIONS_MAX
 from headrace.core.topology.partitioning import PARTITIONER_ARGUMENTS, STREAM_ARGUMENT, TakesStream, takes_stream
 from headrace.dsl.stream_cursor import WORKER, checked_function, checked_serde
 from headrace.errors import TopologyError

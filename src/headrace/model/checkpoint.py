@@ -62,7 +62,7 @@ class StateFile:
 class Head:
     """The identity of a task's state: the version and the files that make it, oldest first.
 
-    A version alone names nothing (protocol.md, Words): two attempts may each write a "version 18". `identity` does.
+    A version alone names nothing (protocol.md, "Terms"): two attempts may each write a "version 18". `identity` does.
     """
 
     version: int

@@ -89,7 +89,7 @@ class Node:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
     """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint`
-    (`core.rewind.startpoints.start_of`).
+    (`core.rewind.startpoint_rules.start_of`).
 
     Of one that is `broadcast` every task reads all partitions.
     """

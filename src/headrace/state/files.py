@@ -1,8 +1,8 @@
 """The files that make a task's state: how they are named, written, checked and read back on `state_uri`.
 
-A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that two
-attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it. Which files are
-alive is not known here: only the coordinator deletes (protocol.md 20)."""
+A file is an Arrow IPC file (lz4) of the batches that `state.batches` describes. Its name is unique for ever, so that two
+attempts at one version never write to one place (protocol.md, "Terms"); it counts only once a commit names it. Which files are
+alive is not known here: only the driver deletes (protocol.md 20)."""
 
 from __future__ import annotations
 

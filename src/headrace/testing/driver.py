@@ -20,7 +20,7 @@ from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import entries_of
 from headrace.client.store_form import form_of
 from headrace.config.loading import Config
-from headrace.core.rewind.startpoints import start_of
+from headrace.core.rewind.startpoint_rules import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests

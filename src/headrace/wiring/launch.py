@@ -19,7 +19,7 @@ from headrace.core.topology.resolution import has_open_types, resolved, through_
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError

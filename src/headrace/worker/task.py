@@ -25,7 +25,7 @@ from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired
 from headrace.worker.operators.suppress import closed_until, timer_owner
-from headrace.worker.operators.timers import Timers
+from headrace.worker.operators.timer_store import Timers
 from headrace.worker.replay_header import found_in, marked
 from headrace.worker.rows import Rows, flat
 

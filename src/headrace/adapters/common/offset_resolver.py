@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rewind.startpoint_rules import offset_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP

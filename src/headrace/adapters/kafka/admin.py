@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.adapters.kafka.connection import Connection
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.core.job_plan.partition_growth import check_expansion
+from headrace.core.job_plan.growth_rules import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
 T = TypeVar("T")

@@ -188,7 +188,7 @@ class LaneTransaction:
             if refusal is not None:
                 raise undelivered(self._lane.round_id, *refusal) from None
             raise RoundFailedError(
-                f"round {self._lane.round_id}, lane {self._lane.transactional_id!r}: {error_text(error)}",
+                f"round {self._lane.round_id}, transactional id {self._lane.transactional_id!r}: {error_text(error)}",
                 "it is planned again from what is committed",
             ) from None
 

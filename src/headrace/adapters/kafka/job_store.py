@@ -151,7 +151,7 @@ class KafkaJobStore(JobStore):
             retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._deadline)
         except KafkaException as error:
             raise UnavailableError(
-                f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
+                f"application {self.application!r}: transactional id {id_!r} could not be fenced: {error.args[0].str()}",
                 "is the broker up, and may this user write under that transactional id?",
             ) from None
 

@@ -1,4 +1,4 @@
-"""The two forms of records here: rows of an Arrow table (`ports.RECORD_FIELDS`), and Kafka's messages.
+"""The two forms of records here: rows of an Arrow table (`codec.record_batches.RECORD_SCHEMA`), and Kafka's messages.
 
 Kafka keeps milliseconds: a timestamp in µs loses what is below.
 """

@@ -21,7 +21,7 @@ from headrace.adapters.kafka.job_store import KafkaJobStore
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.adapters.kafka.topic_expansion import expanded
-from headrace.core.job_plan.partition_growth import check_expansion
+from headrace.core.job_plan.growth_rules import check_expansion
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.adapters.common.offset_resolver import check_range, checked_bounds
 from headrace.adapters.log.chunks import Chunk
-from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
+from headrace.core.job_plan.growth_rules import PARTITIONS_MAX, bad_count, check_expansion
 from headrace.errors import StorageError, StreamExistsError, StreamNotFoundError, hint_of_missing
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.streams import StreamDescription

@@ -262,8 +262,8 @@ def _is_timed(program: Any, number: int) -> bool:
 
 
 def _program_bytes(program: Any) -> bytes:
-    """A `exchange.messages.Program` without what stays in the driver. Workers cannot import the file that an application was
-    loaded from: its functions travel by value."""
+    """A `core.topology.program.Program` without what stays in the driver. Workers cannot import the file that an application
+    was loaded from: its functions travel by value."""
     for node in program.nodes:
         for name in node.__dataclass_fields__:
             body = getattr(node, name)

@@ -14,7 +14,7 @@ from headrace.core.job_plan.apply_rewinds import StateRewinds
 from headrace.core.job_plan.assignment import owners_of
 from headrace.core.job_plan.startpoint_requests import SOURCE_START, StartpointRequests, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
-from headrace.core.rewind.startpoints import TaskPartition, in_force, in_order, streams_below, winners
+from headrace.core.rewind.startpoint_rules import TaskPartition, in_force, in_order, streams_below, winners
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (

@@ -9,11 +9,11 @@ from headrace.core.job_plan.apply_rewinds import RewindChanges
 from headrace.core.job_plan.assignment import Assignment
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
-from headrace.core.job_plan.partition_growth import Growth
+from headrace.core.job_plan.growth_rules import Growth
 from headrace.core.job_plan.snapshot import Offsets
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
 from headrace.core.rewind.rewinds import Rewind, RewindTarget
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.core.topology.program import Program

@@ -14,7 +14,7 @@ from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Offsets, Snapshot
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import beyond_skipped
-from headrace.core.rewind.startpoints import start_of, start_offset_of
+from headrace.core.rewind.startpoint_rules import start_of, start_offset_of
 from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import check_positions
 from headrace.core.rounds.partition_barrier import inherited_watermarks

@@ -14,9 +14,9 @@ from headrace.core.job_plan.assignment import Assignment
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
-from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rewind.startpoint_rules import offset_of
 from headrace.core.rewind.state_history import Versions
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import Checkpoint

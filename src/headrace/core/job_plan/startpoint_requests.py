@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.core.rewind.startpoints import spent_of
+from headrace.core.rewind.startpoint_rules import spent_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
     PositionType,

@@ -14,7 +14,7 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import StartpointRequests, with_bootstraps
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges
-from headrace.core.rounds.handover import Handover, set_elsewhere
+from headrace.core.rounds.for_each_round import Handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.partition_barrier import born_in
 from headrace.core.rounds.purging import lowest_positions
@@ -97,7 +97,7 @@ def handovers_set_elsewhere(
 ) -> dict[str, Handover]:
     """What a new plan changes of the stored handovers, by the titles of sub-topologies: it begins with `checkpoints`, and
     `stored` are those that were committed last. `skipped_ranges` are skipped: what was handed out of them is written again. See
-    `core.handover.set_elsewhere`."""
+    `core.rounds.for_each_round.set_elsewhere`."""
     before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
     moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
     committed = {checkpoint.round_id for checkpoint in stored.values()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import lcm
 
-from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, changes_of, next_doubling
+from headrace.core.job_plan.growth_rules import PARTITIONS_MAX, changes_of, next_doubling
 from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import IncompatibleChangeError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.core.job_plan.assignment import Assignment, as_first_shared_out, assignment_of, bases_of
 from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
-from headrace.core.job_plan.partition_growth import changes_of
+from headrace.core.job_plan.growth_rules import changes_of
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.compatibility import check_same_partitioning, check_same_streams
 from headrace.core.topology.partition_counts import partition_counts_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.rewinds import RewindTarget
 from headrace.core.rewind.skipped_ranges import SkippedRanges, Span, shared
-from headrace.core.rewind.startpoints import places_of
+from headrace.core.rewind.startpoint_rules import places_of
 from headrace.core.rewind.state_history import StateVersion, described
 from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.sub_topologies import stores_of, sub_topologies_of

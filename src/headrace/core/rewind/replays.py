@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.rewind.startpoints import TaskPartition, in_order
+from headrace.core.rewind.startpoint_rules import TaskPartition, in_order
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import StartpointRecord, StatePolicy
 from headrace.model.streams import SSP

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 
-from headrace.core.job_plan.partition_growth import expand_command
+from headrace.core.job_plan.growth_rules import expand_command
 from headrace.core.topology.partition_families import CountRequests
 from headrace.core.topology.sub_topologies import Families
 from headrace.errors import IncompatibleChangeError, TopologyError

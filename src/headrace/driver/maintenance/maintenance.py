@@ -18,8 +18,8 @@ from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
 from headrace.driver.maintenance.state_versions import KeptTasks, Past, StateVersions, versions_of
 from headrace.driver.planning.job_plan import Backend, JobPlan
-from headrace.driver.rounds.positions import by_ssp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.driver.rounds.task_positions import by_ssp
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles

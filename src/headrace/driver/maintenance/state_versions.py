@@ -20,7 +20,7 @@ from headrace.codec.job_records import STATE_CUTS
 from headrace.core.rewind.consistent_cuts import ConsistentCut, cut_of, thinned_cuts
 from headrace.core.rewind.replays import Replay, unfinished
 from headrace.core.rewind.rewinds import Rewind, may_be_undone
-from headrace.core.rewind.startpoints import TaskPartition
+from headrace.core.rewind.startpoint_rules import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, by_task, is_due, new_versions, thinned
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP

@@ -11,7 +11,7 @@ from headrace.codec.documents import encode
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
 from headrace.core.rewind.rewinds import Rewind
-from headrace.core.rewind.startpoints import TaskPartition, bootstraps_of, in_force
+from headrace.core.rewind.startpoint_rules import TaskPartition, bootstraps_of, in_force
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.stored_assignment import PartitionRecords

@@ -22,14 +22,14 @@ from headrace.config.loading import Config
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import counts_before
-from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.for_each_round import Handover
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import requests_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.grouper_config import grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.driver.rounds.handover import stored_handover
+from headrace.driver.rounds.for_each_round import stored_handover
 from headrace.errors import StreamNotFoundError
 from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.expansion import PartitionRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.core.rounds.handover import HandoverRound
+from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.exchange.engine import ContainerWork, RoundControl

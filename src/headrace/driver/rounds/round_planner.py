@@ -9,8 +9,8 @@ import msgspec
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
-from headrace.core.rewind.startpoints import held_for_bootstrap
-from headrace.core.rounds.handover import HandoverRound
+from headrace.core.rewind.startpoint_rules import held_for_bootstrap
+from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import (
     READER_RECORDS,
@@ -25,9 +25,9 @@ from headrace.core.rounds.offset_ranges import (
 )
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
-from headrace.driver.rounds.handover import Handovers, handed_works
+from headrace.driver.rounds.for_each_round import Handovers, handed_works
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
-from headrace.driver.rounds.positions import TaskPositions
+from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded

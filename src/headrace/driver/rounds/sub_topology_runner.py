@@ -1,7 +1,7 @@
 """The rounds of one sub-topology: have one planned, run the containers, have it committed, and begin again.
 
 A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
-planned from that (protocol.md, Words). `SubTopologyRunner` decides nothing about time: the caller says when to look. How a
+planned from that (protocol.md, "Terms"). `SubTopologyRunner` decides nothing about time: the caller says when to look. How a
 round is committed is the job store's, see `ports.JobStore`.
 """
 
@@ -18,10 +18,10 @@ from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan
-from headrace.driver.rounds.handover import Handovers
+from headrace.driver.rounds.for_each_round import Handovers
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
-from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.round_planner import RoundPlanner
+from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfRangeError, RoundFailedError, StreamNotFoundError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached

@@ -1,6 +1,6 @@
 """What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches. A container moves
 between worker processes, and a cancelled worker may live on for seconds: everything that is kept between rounds
-(`wiring.worker.entry.caches`) is checked each round, or is a cache only."""
+(`WorkerCaches`) is checked each round, or is a cache only."""
 
 from __future__ import annotations
 

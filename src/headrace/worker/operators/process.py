@@ -22,7 +22,7 @@ from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
-from headrace.worker.operators.timers import CLOCKS, DueTimers, Timer
+from headrace.worker.operators.timer_store import CLOCKS, DueTimers, Timer
 from headrace.worker.rows import Field, Rows
 
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """A task's view of its state within one round: what was committed, overlaid with what the round has changed. Reads come from
 one read transaction of the local store, at the round's base; nothing is written there. `write` turns the changes into state
-files and gives the head that the commit names (protocol.md 17). Keys: core.key_layout."""
+files and gives the head that the commit names (protocol.md 17). Keys: core.keys.key_layout."""
 
 from __future__ import annotations
 

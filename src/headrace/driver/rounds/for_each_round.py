@@ -1,7 +1,7 @@
 """The driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before its containers run.
 
-Which id and which rows is decided in `core.rounds.handover`. They are stored first, then the functions are called: a function
-that is given an id again, after a failure or in another process, is given the same rows.
+Which id and which rows is decided in `core.rounds.for_each_round`. They are stored first, then the functions are called: a
+function that is given an id again, after a failure or in another process, is given the same rows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.codec.documents import decode, encode
-from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
+from headrace.core.rounds.for_each_round import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend
-from headrace.driver.rounds.positions import TaskPositions
+from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, encoded

@@ -1,4 +1,4 @@
-"""Plans a job: hold the application first, then observe, plan, and commit the plan in one transaction (protocol.md, "Start").
+"""Plans a job: hold the application first, then observe, plan, and commit the plan in one transaction (protocol.md, "Steps").
 
 What is decided is in `core.job_plan`. Nothing that is stored has changed if this raises, but for streams that were created.
 """
@@ -26,7 +26,7 @@ from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
-from headrace.driver.rounds.handover import NAMESPACE as HANDOVERS
+from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
