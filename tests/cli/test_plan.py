@@ -97,6 +97,12 @@ def test_what_a_start_would_refuse_is_an_error(ran: Run, tmp_path: Path) -> None
     assert done.exit_code == 1 and "no multiple of 4" in done.stderr
     answer = ran("plan", "shop.py", "--expand", "sales=6", "--json")
     assert answer.exit_code == 1 and "no multiple of 4" in json.loads(answer.stdout)["refused"]["error"]
+    assert "no multiple of 4" in answer.stderr
+
+
+def test_of_two_reasons_the_one_that_counts_first_is_said(ran: Run) -> None:
+    done = ran("plan", "shop.py", "--expand", "sales=6", "--drop-store", "nothing")
+    assert done.exit_code == 1 and "has no store 'nothing'" in done.stderr and "multiple" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -161,13 +161,14 @@ def opened(target: Target) -> Iterator[JobLook]:
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
         known: list[str] = system.applications()
         is_known = target.application in known
-        if not is_known or system.job_store(target.application).job_model() is None:
+        look = JobLook(system, target.application)
+        if not is_known or look.store.job_model() is None:
             near = difflib.get_close_matches(target.application, known, 3) or known
             hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
             if is_known:
                 hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
             fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
-        yield JobLook(system, target.application)
+        yield look
 
 
 def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:

@@ -56,8 +56,9 @@ def plan_preview(topology: Topology, config: Config, system: System, expanded: M
     before = None if snapshot.model is None else snapshot.model.version
     if isinstance(made, Refusal):
         planned = [(name, snapshot.streams[name].partitions, count) for name, count in counts.items() if name in terms.reads]
-        broken = next((refused_multiple(*one, terms.application) for one in planned if one[2] % one[1]), made.error)
-        return PlanPreview(topology.application, before, None, (), broken)
+        bad = [one for one in planned if one[2] % one[1]] if made.step == "streams" else []
+        error = refused_multiple(*bad[0], terms.application) if bad else made.error
+        return PlanPreview(topology.application, before, None, (), error)
     all_new = [f"+ {line}" for line in text_of(made).splitlines()]
     lines = all_new if before is None else difference(_stored(terms, snapshot), made)
     return PlanPreview(topology.application, before, made.job_model.version, tuple(lines))

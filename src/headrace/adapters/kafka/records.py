@@ -51,8 +51,9 @@ class TransactionalWriter:
     def write(self, topic: str, messages: Iterable[Message]) -> None:
         if self._producer is None:
             self._errors.clear()
-            self._producer = new_producer(self._client, self._id, TIMEOUT_MS)
-            self._call(take_id, self._producer, ANSWER_S)
+            producer = new_producer(self._client, self._id, TIMEOUT_MS)
+            self._call(take_id, producer, ANSWER_S)
+            self._producer = producer
         if not self._is_open:
             self._is_open = True
             self._call(self._producer.begin_transaction)

@@ -70,7 +70,7 @@ class Catalog:
             if self._writer is None:
                 if not self._closed and not self.path.exists():
                     refuse_orphans(self.root)
-                    checked_folder(self.root, "the log")
+                    checked_folder(self.root, "the log (log:DIR)")
                     make_catalog(self.path)
                 self._writer = self._connected()
             self._check_in_place()

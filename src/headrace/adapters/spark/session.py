@@ -133,7 +133,13 @@ def _folder(length_max: int = 4096) -> Path:
     if len(os.fsencode(made)) > length_max:
         made.rmdir()
         made = Path(tempfile.mkdtemp(prefix="hr-", dir="/tmp"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a process that was forked from it ends too
+            shutil.rmtree(made, ignore_errors=True)
+
+    atexit.register(remove)
     return made
 
 

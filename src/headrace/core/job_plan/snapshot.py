@@ -113,7 +113,8 @@ class Snapshot:
 
     def requested_by(self, kind: ChangeKind, subject: str) -> str:
         """Who has requested a change; empty where it was only seen."""
-        return next((one.requested_by for one in self.requests if (one.kind, one.subject) == (kind, subject)), "")
+        names = (one.requested_by for one in self.requests if (one.kind, one.subject) == (kind, subject))
+        return next(filter(None, names), "")
 
     def with_startpoints(self, entries: Sequence[StartpointEntry]) -> Snapshot:
         """The same, had these startpoints been requested too."""

@@ -299,22 +299,20 @@ def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
     """All schemas that a schema refers to, each before those that refer to it."""
     found: dict[str, str] = {}
     seen: set[str] = set()
-
-    def add(references: tuple[Reference, ...]) -> None:
-        for reference in references:
-            if reference.name in seen:
-                continue
+    todo: list[tuple[Reference, str | None]] = [(one, None) for one in reversed(schema.references)]
+    while todo:
+        reference, text = todo.pop()
+        if text is not None:  # what it refers to is there
+            found[reference.name] = text
+        elif reference.name not in seen:
             if len(seen) == REFERENCES_MAX:
-                raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others")
+                raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
             seen.add(reference.name)
             try:
-                text = registry.connection.version(reference)
+                known = registry.connection.version(reference)
             except UnknownSchemaError as error:
                 raise SerdeError(str(error)) from None
-            add(text.references)
-            found[reference.name] = text.text
-
-    add(schema.references)
+            todo += [(reference, known.text), *((one, None) for one in reversed(known.references))]
     return tuple(found.items())
 
 
