@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.spark.engine import SparkEngine
+from headrace.driver.rounds import poison_records
 from headrace.errors import RecordError, RoundFailedError, TopologyError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -77,11 +78,13 @@ def test_without_a_dead_letter_stream_the_job_ends_naming_the_record(world: Any)
     assert world.values("out") == []
 
 
-def test_more_failing_records_than_ten_in_a_round_are_too_many(world: Any) -> None:
+def test_more_failing_records_than_a_round_may_have_are_too_many(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert poison_records.CULPRITS_PER_ROUND_MAX == 10
+    monkeypatch.setattr(poison_records, "CULPRITS_PER_ROUND_MAX", 3)  # for each Spark runs a job that fails, four times over
     world.produce([{"id": i, "s": "x", "at": 0} for i in range(400)])
     app = world.app(dead_letter_stream="dead")
     read(app).filter("cast(value.s as int) > 0").to("out")
-    with pytest.raises(RoundFailedError, match=r"more than 10 records fail in Spark's engine.*CAST_INVALID_INPUT"):
+    with pytest.raises(RoundFailedError, match=r"more than 3 records fail in Spark's engine.*CAST_INVALID_INPUT"):
         world.run(app)
     assert world.values("dead") == []
 
