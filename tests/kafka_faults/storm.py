@@ -37,6 +37,7 @@ BROKER_HEAP_MB = 512
 SHARES = {"worker": 9, "driver": 8, "JVM": 7, "broker": 6}  # of 30 kills; see `kinds_of`
 WAIT_S = 180.0  # a start on a busy machine takes half a minute
 PACE_S_MAX = 1.5
+AIMED, AIM_S_MAX = 3, 5.0  # every so many kills one is aimed at a transaction; at random moments few come inside of one
 WRITTEN = ("mapped", "counts", "totals", "by-group-repartition", "regrouped", "groups", "checkpoints")
 Found = TypeVar("Found")
 JVM_GONE = re.compile(r"round \S+ cannot end: Spark's JVM, process \d+, was killed by SIGKILL\n  hint: [^\n]+")
@@ -69,6 +70,8 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
         for number, kind in enumerate(kinds):
             pace_s = struck.wait_for_progress(int(0.6 * records * number / len(kinds)))
             time.sleep(draw.random() * pace_s)
+            if number % AIMED == 0:
+                struck.wait_for_open_transaction(AIM_S_MAX)
             struck.kill(kind, draw, report)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
         struck.finish()
@@ -152,6 +155,13 @@ class Struck:
 
         self._wait_for(moved, "two commits since the last kill")
         return min(PACE_S_MAX, commits[-1] - commits[-2])
+
+    def wait_for_open_transaction(self, within_s: float) -> None:
+        """Until records are seen that are not committed, at most so long: a kill right after it often precedes the commit."""
+        end_s = time.monotonic() + within_s
+        with suppress(KafkaException):  # the broker has just come back
+            while time.monotonic() < end_s and not self._is_in_transaction():
+                time.sleep(0.01)
 
     def _positions(self) -> tuple[int, int]:
         """What was committed of the input, and of all that is read."""
