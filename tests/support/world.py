@@ -290,4 +290,4 @@ def waited(what: Callable[[], Any], job: Any = None, wait_s: float = WAIT_S, oth
             job.wait(0)
         now_s = time.monotonic()
         assert now_s < deadline_s, f"not within {wait_s:g} s: {otherwise or (job and job.status())}"
-        time.sleep(max(0.02, 2 * (now_s - looked_s)))  # what looks long leaves the processor to what it waits for
+        time.sleep(min(0.5, max(0.02, 2 * (now_s - looked_s))))  # a long look leaves the processor to what it waits for
