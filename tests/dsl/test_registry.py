@@ -76,6 +76,19 @@ def test_a_schema_that_refers_to_another_is_read(registry: FakeRegistry) -> None
     assert serde.decode(serde.encode({"kind": "B"})) == {"kind": "B"}
 
 
+def test_a_chain_of_too_many_references_is_refused_with_a_word(registry: FakeRegistry) -> None:
+    def refers_to(number: int) -> dict[str, Any]:
+        return {"name": f"shop.S{number}", "subject": f"s{number}", "version": 1}
+
+    for number in range(1_101):
+        body = {"schema": json.dumps({"type": "enum", "name": f"shop.S{number}", "symbols": ["A"]})}
+        registry.register(f"s{number}", {**body, "references": [refers_to(number + 1)]})
+    outer = {"schema": json.dumps({"type": "string"}), "references": [refers_to(0)]}
+    registry.register("outer-value", outer)
+    with pytest.raises(SchemaError, match="refers to more than 1000 others"):
+        hr.Avro(registry=registry.url, subject="outer-value")
+
+
 def test_only_looking_up_registers_nothing(registry: FakeRegistry) -> None:
     serde = hr.Avro(V1, registry=registry.url, subject="items-value", auto_register=False)
     with pytest.raises(RegistryError, match=r"items-value[\s\S]*auto_register"):

@@ -11,8 +11,10 @@ from hypothesis import given
 from headrace.codec.documents import decode, encode
 from headrace.codec.job_records import expanders_of, expansion_request
 from headrace.core.job_plan.history import ENTRIES_MAX, key_of, to_forget
+from headrace.core.job_plan.snapshot import Snapshot
 from headrace.errors import StorageError
-from headrace.model.change import Change, ChangeKind, Outcome
+from headrace.model.change import Change, ChangeKind, ChangeRequest, Outcome
+from planning.planned_model import Table
 
 CHANGE = Change(17, ChangeKind.EXPANSION, "stream clicks", Outcome.APPLIED, 3, "ann@desk", "2 partitions", "4 partitions")
 
@@ -49,6 +51,14 @@ def test_the_newest_entries_are_kept(stored: int, new: int) -> None:
 
 def test_a_request_says_who_has_expanded_which_stream() -> None:
     assert expanders_of([expansion_request("clicks", 8, "ann@desk")]) == {("clicks", 8): "ann@desk"}
+
+
+def test_who_asked_is_known_though_the_change_was_also_seen() -> None:
+    seen = ChangeRequest(ChangeKind.EXPANSION, "clicks")
+    asked = ChangeRequest(ChangeKind.EXPANSION, "clicks", "ann@desk")
+    snapshot = replace(Snapshot(Table(), {}), requests=(seen, asked))
+    assert snapshot.requested_by(ChangeKind.EXPANSION, "clicks") == "ann@desk"
+    assert replace(snapshot, requests=(seen,)).requested_by(ChangeKind.EXPANSION, "clicks") == ""
 
 
 @pytest.mark.parametrize("request_", [b"", b"{}", b"[]", b'{"stream":"clicks","partitions":8}', b'{"stream":1,"by":"x"}'])
