@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import base64
 import gc
+import importlib
+import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,3 +114,16 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"summary": [str(sum(batch.num_rows for batch in batches))]})
+
+
+def fork_workers() -> None:
+    """Be Spark's daemon of Python workers: each worker is a fork of this process, with all that it has loaded."""
+    from pyspark.daemon import manager
+
+    for name in ("pyspark.worker", "pyspark.sql.pandas.serializers"):
+        importlib.import_module(name)
+    if "numpy.random" in sys.modules:  # workers must not draw the same numbers
+        os.register_at_fork(after_in_child=sys.modules["numpy.random"].seed)
+    gc.collect()
+    gc.freeze()  # a worker's collections do not touch these pages: all workers share them
+    manager()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter
+_DAEMON = "headrace.wiring.worker.daemon"
 _SOCKET_FOLDER_MAX = 60  # the path of a Unix socket has 107 bytes, and Spark's names for sockets up to 46
 _LOG4J = """\
 rootLogger.level = warn
@@ -112,6 +113,7 @@ def _chosen(
     if is_in_one_process(ours["spark.master"]):
         ours["spark.python.unix.domain.socket.dir"] = str(_folder(_SOCKET_FOLDER_MAX))
         ours["spark.sql.shuffle.partitions"] = str(cores)
+        ours["spark.python.daemon.module"] = _DAEMON  # elsewhere an executor may find Headrace only after its daemon has begun
     if not submitted or is_in_one_process(ours["spark.master"]):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     given = dict(submitted)
