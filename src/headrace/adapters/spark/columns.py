@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -15,6 +17,7 @@ from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, T
 from headrace.adapters.spark.refusals import VISIBLE, refused
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US
+from headrace.core.topology.program import EndpointSide
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
@@ -67,12 +70,36 @@ def opened(read: Any) -> Any:
 
 
 def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
+    rows = _with_time(rows, source)
+    for node in chain:
+        rows = _applied(rows, node, source)
+    return rows
+
+
+def branched(rows: Any, source: Source, chains: Mapping[int, Sequence[Node]]) -> Any:
+    """The rows that one of `chains` keeps, as they were, and for each chain number n whether it keeps the row (`kept_n`), and
+    its key and value (`made_key_n`, `made_value_n`). An expression is evaluated for rows that its chain has kept."""
+    rows = _with_time(rows, source)
+    for number, chain in chains.items():
+        rows = rows.withColumns({"_kept": F.lit(True), "_key": F.col("key"), "_value": F.col("value")})
+        for node in chain:
+            rows = _applied(rows, node, source)
+        names = {"_kept": f"kept_{number}", "key": f"made_key_{number}", "value": f"made_value_{number}"}
+        rows = rows.withColumnsRenamed(names).withColumnsRenamed({"_key": "key", "_value": "value"})
+    return rows.where(reduce(or_, (F.col(f"kept_{number}") for number in chains)))
+
+
+def is_row_by_row(rows: Any) -> bool:
+    """Whether nothing but columns and filters is between a reader and `rows`: no function in Python, no generated rows."""
+    path = _path_to_reader(rows._jdf.queryExecution().optimizedPlan())
+    return path is not None and set(path[:-1]) <= {"Project", "Filter"}
+
+
+def _with_time(rows: Any, source: Source) -> Any:
     if source.timestamp is not None and source.timestamp.in_jvm:
         given, untimed = source.timestamp, rows
         text = f"timestamp of {source.stream!r}"
         rows = _analysed(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
-    for node in chain:
-        rows = _applied(rows, node, source)
     return rows
 
 
@@ -95,18 +122,26 @@ def _timed(rows: Any, time: Any, source: Source) -> Any:
 
 
 def _applied(rows: Any, node: Node, source: Source) -> Any:
+    is_branch = "_kept" in rows.columns  # `branched`: no row is dropped, and one that is not kept is not looked at
+
     def tried(kind: str, function: Function, make: Callable[[Any], Any]) -> Any:
         return _analysed(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
 
+    def only(holds: Any) -> Any:
+        return rows.withColumn("_kept", F.when(F.col("_kept"), holds).otherwise(False)) if is_branch else rows.where(holds)
+
+    def changed(name: str, made: Any) -> Any:
+        return rows.withColumn(name, F.when(F.col("_kept"), made) if is_branch else made)
+
     match node:
         case Filter(predicate=predicate, negate=False):
-            return tried("filter", predicate, rows.where)
+            return tried("filter", predicate, lambda holds: only(F.coalesce(holds, F.lit(False)) if is_branch else holds))
         case Filter(predicate=predicate):
-            return tried("filter_not", predicate, lambda holds: rows.where(~F.coalesce(holds, F.lit(False))))
+            return tried("filter_not", predicate, lambda holds: only(~F.coalesce(holds, F.lit(False))))
         case SelectKey(function=function):
-            return tried("select_key", function, lambda made: rows.withColumn("key", made))
+            return tried("select_key", function, lambda made: changed("key", made))
         case MapValues(function=function):
-            return tried("map_values", function, lambda made: rows.withColumn("value", made))
+            return tried("map_values", function, lambda made: changed("value", made))
         case Transform():
             return _transformed(rows, node, source)
         case _:
@@ -196,42 +231,50 @@ def handed_rows(rows: Any) -> Any:
 
 def selected(
     rows: Any,
-    number: int,
+    numbers: Sequence[int],
     count: int,
-    key_changed: bool,
-    value_changed: bool,
+    sides: Sequence[EndpointSide],
     types: Sequence[Any],
     own_times: bool | None = None,
 ) -> Any:
-    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint. `own_times`:
-    with a column of the records' own times, where another endpoint has it with nulls in it (None: without). A key or value that
-    no expression touched stays its original bytes. `types`: per endpoint the Spark types of its columns, so that several
+    """Rows of endpoints `numbers` of `count` as the worker takes them: key and value in columns of their endpoint; of several
+    endpoints, which have one reader, with the columns of `branched` that say for which of them a row is. `own_times`: with a
+    column of the records' own times, where another endpoint has it with nulls in it (None: without). A key or value that no
+    expression touched stays its original bytes. `types`: per endpoint the Spark types of its columns, so that several
     endpoints fit into one DataFrame."""
     common = [
-        F.lit(number).alias("endpoint"),
+        F.lit(numbers[0]).alias("endpoint"),
         F.col("_at.ssp").alias("ssp"),
         F.col("_at.offset").alias("offset"),
         F.unix_micros("timestamp").alias("timestamp_us"),
         F.col("_at.headers").alias("headers"),
     ]
     own_us = F.col("_at.timestamp_us") if own_times else None if own_times is None else F.lit(None)
-    sides = F.col("key" if key_changed else "_at.raw_key"), F.col("value" if value_changed else "_at.raw_value")
-    return _placed(rows, common, own_us, sides, number, count, types)
+    taken = {}
+    for number, side in zip(numbers, sides, strict=True):
+        key, value = (f"made_key_{number}", f"made_value_{number}") if len(numbers) > 1 else ("key", "value")
+        taken[number] = (
+            F.col(key if side.key_changed else "_at.raw_key"),
+            F.col(value if side.value_changed else "_at.raw_value"),
+        )
+        if len(numbers) > 1:
+            common.append(F.col(f"kept_{number}"))
+    return _placed(rows, common, own_us, taken, count, types)
 
 
 def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool) -> Any:
     """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
     common = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
     own_us = F.lit(None) if is_any_timed else None
-    return _placed(read, common, own_us, (F.col("key"), F.col("value")), number, count, types)
+    return _placed(read, common, own_us, {number: (F.col("key"), F.col("value"))}, count, types)
 
 
 def _placed(
-    rows: Any, common: list[Any], own_us: Any, sides: tuple[Any, Any], number: int, count: int, types: Sequence[Any]
+    rows: Any, common: list[Any], own_us: Any, taken: Mapping[int, tuple[Any, Any]], count: int, types: Sequence[Any]
 ) -> Any:
     columns = common if own_us is None else [*common, own_us.cast("bigint").alias("own_us")]
-    for other in range(count):
+    for number in range(count):
         for at, side in enumerate(("key", "value")):
-            taken = sides[at] if other == number else F.lit(None).cast(types[other][at])
-            columns.append(taken.alias(f"{side}_{other}"))
+            column = taken[number][at] if number in taken else F.lit(None).cast(types[number][at])
+            columns.append(column.alias(f"{side}_{number}"))
     return rows.select(*columns)

@@ -25,7 +25,7 @@ from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure
-from headrace.model.topology import Node, Source
+from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
 _SUMMARY = "summary string"
@@ -54,6 +54,7 @@ class SparkEngine:
         self._id = uuid.uuid4().hex
         self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
+        self._shared: dict[str, list[list[int]]] = {}
         self.slots = slots_of(session)
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
@@ -103,7 +104,7 @@ class SparkEngine:
         streams = {piece.stream for group in works for work in group for piece in work.inputs}
         for number, endpoint in enumerate(program.endpoints):
             if endpoint.chain and program.node(endpoint.source).stream in streams:
-                rows = self._endpoint(program, works, number, 1, [], False, reports=False)
+                rows = self._endpoints(program, works, [number], 1, [], False, reports=False)
                 rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
@@ -154,12 +155,13 @@ class SparkEngine:
 
     def types_of(self, source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
         """Spark's types of key and value behind a chain, as DDL; nothing runs."""
-        rows = columns.chained(columns.opened(self._empty(source)), source, chain)
-        schema = rows.schema
+        schema = self._rows_like(source, chain).schema
         return schema["key"].dataType.simpleString(), schema["value"].dataType.simpleString()
 
-    def _empty(self, source: Source) -> Any:
-        return self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
+    def _rows_like(self, source: Source, chain: tuple[Node, ...]) -> Any:
+        """No rows, of the shape that is behind a chain."""
+        empty = self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
+        return columns.chained(columns.opened(empty), source, chain)
 
     def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
         """The DataFrame of a round: one Spark partition per group, one row each."""
@@ -177,7 +179,7 @@ class SparkEngine:
         types = self._types(program)
         of = 1 if len(chained) == 1 and (not self.reads or not plain) else len(program.endpoints)
         is_timed = any(_is_timed(program, number) for number in chained)
-        parts = [self._endpoint(program, works, i, of, types, is_timed) for i in chained]
+        parts = [self._endpoints(program, works, numbers, of, types, is_timed) for numbers in self._readers(program, chained)]
         if not self.reads or not plain:
             if len(parts) == 1:
                 return parts[0].mapInArrow(worker.prepared, _SUMMARY)
@@ -188,7 +190,7 @@ class SparkEngine:
         parts = [part.withColumn("task", F.spark_partition_id()) for part in [*map(with_reports, parts), *untouched]]
         united = parts[0]
         for part in parts[1:]:
-            united = united.unionByName(part)
+            united = united.unionByName(part, allowMissingColumns=True)
         return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
 
     def _numbers(self, count: int) -> Any:
@@ -205,32 +207,55 @@ class SparkEngine:
         ]
         return kafka_rows.grouped_rows(self._session, self._kafka_options, slices)
 
-    def _endpoint(
+    def _endpoints(
         self,
         program: Any,
         works: Sequence[Sequence[ContainerWork]],
-        number: int,
+        numbers: Sequence[int],
         of: int,
         types: Sequence[Any],
         is_any_timed: bool,
         reports: bool = True,
     ) -> Any:
-        """The rows of one endpoint behind its chain, as a container takes them."""
-        rows = self._behind_chain(program, works, number, reports)
-        side = program.endpoint_sides[number]
-        own_times = _is_timed(program, number) if is_any_timed else None
-        return columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
+        """The rows behind the chains of endpoints that have one reader, as a container takes them."""
+        if len(numbers) == 1:
+            rows, named = self._behind_chain(program, works, numbers[0], reports), [numbers[0] if of > 1 else 0]
+        else:
+            read, named = self._read(program, works, numbers[0], reports), list(numbers)
+            chains = {number: program.endpoints[number].chain for number in numbers}
+            rows = columns.branched(read, program.source(numbers[0]), chains)
+        sides = [program.endpoint_sides[number] for number in numbers]
+        own_times = _is_timed(program, numbers[0]) if is_any_timed else None
+        return columns.selected(rows, named, of, sides, types, own_times)
 
     def _behind_chain(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
-        """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads. `reports`: a
-        container takes the rows, and what their reader reports."""
-        endpoint = program.endpoints[number]
-        source = program.node(endpoint.source)
+        """The rows of one endpoint behind its chain, as users see them."""
+        read = self._read(program, works, number, reports)
+        return columns.chained(read, program.source(number), program.endpoints[number].chain)
+
+    def _read(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
+        """The rows of an endpoint's source: Spark partition i has what group i of `works` reads. `reports`: a container
+        takes the rows, and what their reader reports."""
         given = self._kafka_rows(program, works, [number]) if self.reads else self._numbers(len(works))
         pickled, payloads = self._pickled_program(program), _payloads(works)
         reader = Reader(pickled, program.id, payloads, number, self._read_prefix, reports)
-        read = given.mapInArrow(reader, columns.reader_schema(source))
-        return columns.chained(columns.opened(read), source, endpoint.chain)
+        return columns.opened(given.mapInArrow(reader, columns.reader_schema(program.source(number))))
+
+    def _readers(self, program: Any, chained: Sequence[int]) -> list[list[int]]:
+        """Which endpoints have one reader: those of a source, so that it is read and decoded once, and where there is no other
+        reader their rows need no exchange. A chain with more than columns and filters has a reader of its own: what is in it
+        would be evaluated for rows that the chain has dropped."""
+        if program.id not in self._shared:
+            shared: dict[str, list[int]] = {}
+            for number in chained:
+                source, chain = program.source(number), program.endpoints[number].chain
+                is_by_itself = any(isinstance(node, Transform) for node in chain)
+                if len(chained) > 1 and not is_by_itself and columns.is_row_by_row(self._rows_like(source, chain)):
+                    shared.setdefault(source.name, []).append(number)
+                else:
+                    shared[program.endpoints[number].entry] = [number]
+            self._shared[program.id] = list(shared.values())
+        return self._shared[program.id]
 
     def _types(self, program: Any) -> list[tuple[str, str]]:
         """Per endpoint the Spark types of its two columns. They are those of the expressions: a serde may take several."""

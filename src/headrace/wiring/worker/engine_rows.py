@@ -194,19 +194,25 @@ def _prepared_rows(
             timeless.extend(_timeless(batch, program, chained))
             batch = batch.filter(batch.column("timestamp_us").is_valid())
         ssps = batch.column("ssp").to_numpy()
-        if "endpoint" not in batch.schema.names:  # all of them as they were read
+        names = frozenset(batch.schema.names)
+        if "endpoint" not in names:  # all of them as they were read
             for start, stop in _runs(ssps, ssps):
                 yield RAW, int(ssps[start]), _raw(batch.slice(start, stop - start), None)
             continue
         endpoints = batch.column("endpoint").to_numpy()
-        single = "key_1" not in batch.schema.names  # one endpoint's columns: its number is not in them
+        single = "key_1" not in names  # one endpoint's columns: its number is not in them
         for start, stop in _runs(endpoints, ssps):
             column, piece = int(endpoints[start]), batch.slice(start, stop - start)
             if column == RAW:
                 yield RAW, int(ssps[start]), _raw(piece, plain[0])
                 continue
-            endpoint = chained[0] if single else column
-            yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
+            if f"kept_{column}" not in names:
+                endpoint = chained[0] if single else column
+                yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
+                continue
+            for endpoint in chained:  # several that have one reader: a row is for some of them
+                if f"kept_{endpoint}" in names and (kept := piece.filter(piece.column(f"kept_{endpoint}"))).num_rows:
+                    yield endpoint, int(ssps[start]), _rows(kept, program, endpoint, endpoint)
 
 
 def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> Iterator[Reject]:
