@@ -35,7 +35,7 @@ def family_of(driver: int) -> Family:
         if fields[0] != "Z":
             below.setdefault(int(fields[1]), []).append(pid)
     jvm = _first(pid for pid in below.get(driver, ()) if "org.apache.spark.deploy.SparkSubmit" in _command(pid))
-    daemon = None if jvm is None else _first(pid for pid in below.get(jvm, ()) if "pyspark.daemon" in _command(pid))
+    daemon = None if jvm is None else _first(pid for pid in below.get(jvm, ()) if "pyspark.worker" in _command(pid))
     return Family(driver, jvm, daemon, () if daemon is None else tuple(sorted(below.get(daemon, ()))))
 
 
