@@ -28,6 +28,7 @@ demo: java venv
 	@$(VENV)/bin/headrace demo
 
 test: java venv-dev
+	@$(VENV)/bin/python tests/support/class_archive.py
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 test-unit: venv-dev

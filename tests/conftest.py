@@ -15,14 +15,15 @@ import pytest
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+from support import class_archive
 from support.tiers import forbid_servers, heaviest_files_first, keep_files_in_memory, mark_units
 
 pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Kafka broker for all tests that need one
 
 # A test's JVM lives for seconds: most of what its second compiler makes is never run. Every start of Spark in a test, or in a
 # process that a test begins, takes half the processor's time without it, and a broker two thirds.
-for _options in ("SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
-    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.options())
+os.environ.setdefault("KAFKA_OPTS", class_archive.QUICK)
 
 # Typer's runner makes the tree of all commands anew for each call, which takes longer than most commands do.
 typer.testing._get_command = cache(typer.testing._get_command)
