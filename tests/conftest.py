@@ -22,8 +22,8 @@ pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Ka
 
 # A test's JVM lives for seconds: most of what its second compiler makes is never run. Every start of Spark in a test, or in a
 # process that a test begins, takes half the processor's time without it, and a broker two thirds.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.options())
-os.environ.setdefault("KAFKA_OPTS", class_archive.QUICK)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.options(class_archive.SPARK))
+os.environ.setdefault("KAFKA_OPTS", class_archive.options(class_archive.KAFKA))
 
 # Typer's runner makes the tree of all commands anew for each call, which takes longer than most commands do.
 typer.testing._get_command = cache(typer.testing._get_command)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.testing import Driver
 
+pytestmark = pytest.mark.search
 LENGTH = 4  # of windows, gaps, joins and lives, in µs
 END_US = 1_000  # when all has closed
 END_KEY = "end"

@@ -1,7 +1,8 @@
-"""An archive of the Java classes that Spark loads at each start, for the tests: Java maps it instead of reading, checking and
-linking some ten thousand classes, which is a good third of what a start costs. An archive that does not fit is not used.
+"""Archives of the Java classes that Spark and a Kafka broker load at each start, for the tests: Java maps an archive instead of
+reading, checking and linking some ten thousand classes, which is a good third of what a start costs. One that does not fit is
+not used.
 
-    python tests/support/class_archive.py      makes it, unless it is there: half a minute
+    python tests/support/class_archive.py      makes those that are not there: a minute
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import HeadraceError
 
-ARCHIVE = Path(sys.prefix) / f"spark-{version('pyspark')}.jsa"  # it goes with the environment that has this Spark
+SPARK = Path(sys.prefix) / f"spark-{version('pyspark')}.jsa"  # they go with the environment that has these versions
+KAFKA = Path(sys.prefix) / f"kafka-{version('headrace')}.jsa"
 QUICK = "-XX:TieredStopAtLevel=1"  # see `tests/conftest.py`
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _END_S = 300
 
 
-def options() -> str:
-    """What a JVM of Spark's is given: the archive, where there is one."""
-    return f"{QUICK} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else QUICK
+def options(archive: Path) -> str:
+    """What a JVM is given: its archive, where there is one."""
+    return f"{QUICK} -XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else QUICK
 
 
-def make() -> None:
-    """Run Spark as tests do, and have Java archive what it has loaded."""
+def run_spark() -> None:
+    """As tests do."""
     from pyspark import SparkContext
     from pyspark.sql import functions as F
 
     from headrace.adapters.spark import session
 
-    made = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK} -XX:ArchiveClassesAtExit={made} {_QUIET}"
     with tempfile.TemporaryDirectory() as folder:
         spark = session.started({"spark.master": "local[2,4]"}, "class-archive", Path(folder), [])
         rows = spark.range(0, 100, 1, 2).withColumn("text", F.expr("concat('k', id)")).where("id > 10")
@@ -46,12 +47,36 @@ def make() -> None:
         assert jvm.stdin is not None
         jvm.stdin.close()
         jvm.wait(_END_S)
-    made.rename(ARCHIVE)
 
 
-if __name__ == "__main__" and not ARCHIVE.exists():
-    print("archiving the classes that Spark loads, once, so that it starts sooner in tests", flush=True)
-    try:
-        make()
-    except (HeadraceError, OSError, subprocess.TimeoutExpired) as error:  # not every Java can do this
-        print(f"there is no archive, and tests take longer: {error}")
+def run_kafka() -> None:
+    """A broker that is stopped in order, and writes a topic before."""
+    import headrace as hr
+    from headrace.testing import KafkaServer
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        KafkaServer(folder=folder) as server,
+        hr.open_system(f"kafka://{server.bootstrap}") as system,
+    ):
+        system.create_stream("some", 1)
+        system.produce("some", [hr.Record(b"key", b"value", 1_700_000_000_000_000)])
+        assert len(list(system.consume("some"))) == 1
+
+
+def make(archive: Path, variable: str, run: Callable[[], None]) -> None:
+    """Have Java archive what it has loaded in `run`."""
+    made = archive.with_name(f"{archive.name}.{os.getpid()}")
+    os.environ[variable] = f"{QUICK} -XX:ArchiveClassesAtExit={made} {_QUIET}"
+    run()
+    made.rename(archive)
+
+
+if __name__ == "__main__":
+    for archive, variable, run in ((SPARK, "SPARK_SUBMIT_OPTS", run_spark), (KAFKA, "KAFKA_OPTS", run_kafka)):
+        if not archive.exists():
+            print(f"making {archive.name}, once, so that tests start sooner", flush=True)
+            try:
+                make(archive, variable, run)
+            except (HeadraceError, OSError, subprocess.TimeoutExpired) as error:  # not every Java can do this
+                print(f"there is no archive, and tests take longer: {error}")
