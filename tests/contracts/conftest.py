@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
 from headrace.adapters.kafka.names import checkpoint_topic
-from headrace.adapters.kafka.positions import task_positions
+from headrace.adapters.kafka.positions import container_positions
 from headrace.adapters.kafka.system import open_system as open_kafka
 from headrace.adapters.log.system import open_system
 from headrace.codec.documents import encode
@@ -92,11 +92,11 @@ def _commit_on_kafka(store: Any, commit: RoundCommit, bases: Bases) -> None:
         shared = {tuple(place) for place in terms["shared"]}
         made = container.checkpoints
         transaction = LaneTransaction(lane)
-        base = [p for checkpoint in made for p in task_positions(store.application, bases[checkpoint.task], shared)]
+        base = container_positions(store.application, [bases[checkpoint.task] for checkpoint in made], shared)
         assert transaction.check(base) is Verdict.WORK
         transaction.begin()
         transaction.commit(
-            [position for checkpoint in made for position in task_positions(store.application, checkpoint, shared)],
+            container_positions(store.application, made, shared),
             [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in made],
             checkpoint_topic(store.application),
         )

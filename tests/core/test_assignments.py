@@ -151,6 +151,8 @@ def test_all_to_every_task_and_not_under_state() -> None:
     assert by_text(tasks) == {"r/AllSsps_0": ["a.0", "a.1"], "r/AllSsps_1": ["a.0", "a.1"]}
     with pytest.raises(NotSupportedError, match=r"AllSspsToEveryTask: sub-topology 'source' has state"):
         tasks_of(sub_of("a"), ssps_of(a=2), {}, AllSspsToEveryTask(2))
+    with pytest.raises(NotSupportedError, match=r"elasticity_factor 2 under ssp_grouper AllSspsToEveryTask"):
+        tasks_of(sub_of("a", state=False), ssps_of(a=2), {}, AllSspsToEveryTask(2), 2)
 
 
 def test_a_first_state_behind_all_to_every_task_gets_tasks_of_its_own() -> None:
@@ -185,7 +187,8 @@ def test_every_bucket_has_one_owner_and_the_whole_is_as_it_was() -> None:
 def test_expansion_and_elasticity_work_together(before: int, now: int) -> None:
     sub = sub_of("a", table="t")
     stored = stored_of(tasks_of(sub, ssps_of(a=2, t=1), {}, PLAIN, before), sub)
-    assert len({ssp.key_bucket for ssp in stored if ssp.stream == "a"}) == before
+    assert [ssp.key_bucket for ssp in stored] == [None] * 3, "an SSP has one entry, whatever the factor"
+    assert {len(names) for ssp, names in stored.items() if ssp.stream == "a"} == {before}
     grown = tasks_of(sub, ssps_of(a=4, t=1), stored, PLAIN, now)
     whole = {(ssp.partition, str(task.name.whole)) for task in grown for ssp in task.ssps if ssp.stream == "a"}
     assert whole == {(p, f"Partition_{p % 2}") for p in range(4)}

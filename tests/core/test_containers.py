@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.job_plan.containers import containers_of, next_job_model
+from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -46,6 +47,17 @@ def test_containers_are_balanced_and_keep_neighbours_together(tasks: int, count:
     shuffled = list(ordered)
     seed.shuffle(shuffled)
     assert containers_of(shuffled, count) == containers
+
+
+@given(st.integers(1, 12), st.integers(1, 20), st.sampled_from((2, 8)))
+def test_virtual_tasks_of_a_task_are_in_one_container(tasks: int, count: int, factor: int) -> None:
+    virtual = [one for task in tasks_of(tasks) for one in virtual_tasks_of(task, factor)]
+    containers = containers_of(virtual[::-1], count)
+    assert sorted(task.name for container in containers for task in container.tasks) == sorted(task.name for task in virtual)
+    whole = [[task.name.whole for task in container.tasks] for container in containers]
+    assert [sorted(set(names)) for names in whole] == [
+        [task.name for task in container.tasks] for container in containers_of(tasks_of(tasks), count)
+    ]
 
 
 def test_the_first_job_model_is_version_1_and_sorted() -> None:

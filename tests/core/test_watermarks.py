@@ -42,10 +42,26 @@ def test_inputs_end_at_one_time_in_whichever_order_they_become_idle(known: list[
     assert ends == {max((mark for mark in known if mark is not None), default=None)}
 
 
-def test_siblings_join_their_reports() -> None:
-    def checkpoint(partition: int, **watermarks: int) -> Checkpoint:
-        name = TaskName(PartitionGroup(partition))
-        return Checkpoint(name, RoundId(1, None, 1), 1, {}, None, {SSPS[int(k[1:])]: v for k, v in watermarks.items()})
+def at(position: int, task: int = 0, **watermarks: int) -> Checkpoint:
+    """A task that is at one position in two SSPs, and what it reports of them."""
+    reports = {SSPS[int(name[1:])]: mark for name, mark in watermarks.items()}
+    return Checkpoint(TaskName(PartitionGroup(task)), RoundId(1, None, 1), 1, dict.fromkeys(SSPS[:2], position), None, reports)
 
-    joined = joined_reports([checkpoint(0, s0=5, s1=7), checkpoint(1, s0=9)])
-    assert joined == {SSPS[0]: 9, SSPS[1]: 7}
+
+def test_siblings_join_their_reports() -> None:
+    assert joined_reports([at(3, 0, s0=5, s1=7), at(3, 1, s0=9)]) == {SSPS[0]: 9, SSPS[1]: 7}
+
+
+def test_what_a_task_reports_that_has_read_on_does_not_count() -> None:
+    ahead, behind = at(8, 0, s0=90, s1=70), at(3, 1, s0=5)
+    for order in permutations((ahead, behind, at(3, 2, s0=4))):
+        assert joined_reports(order) == {SSPS[0]: 5}, "of the second nothing is known where all have been"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), marks), min_size=1, max_size=6))
+def test_the_joined_report_is_the_highest_of_those_at_the_lowest_position(found: list[tuple[int, int | None]]) -> None:
+    lowest = min(position for position, _ in found)
+    expected = max((mark for position, mark in found if position == lowest and mark is not None), default=None)
+    reports = [(position, {} if mark is None else {"s0": mark}) for position, mark in found]
+    given_marks = [at(position, number, **report) for number, (position, report) in enumerate(reports)]
+    assert joined_reports(given_marks).get(SSPS[0]) == expected

@@ -56,7 +56,7 @@ class TestWhatIsPurged:
     def test_offsets_are_the_lowest_of_all_tasks_and_versions(self) -> None:
         a, b = SSP("log", "s", 0), SSP("log", "s", 1)
         one = Checkpoint(TaskName(PartitionGroup(0)), RoundId(1, None, 1), 1, {a: 5, b: 9})
-        other = Checkpoint(TaskName(PartitionGroup(1)), RoundId(1, None, 1), 1, {b.bucket(1): 7})
+        other = Checkpoint(TaskName(PartitionGroup(1)), RoundId(1, None, 1), 1, {b: 7})
         assert lowest_positions([one, other]) == {a: 5, b: 7}
         assert purge_offsets({a: 5, b: 7}, {a: 5}) == {"s": {1: 7}}
         assert purge_offsets({a: 0}, {}) == {}

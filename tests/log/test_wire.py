@@ -54,17 +54,18 @@ TASKS = st.builds(TaskName, GROUPS, st.none() | NAMES, st.none() | BUCKETS)
 ROUND_IDS = st.builds(RoundId, NUMBERS, st.none() | NAMES, NUMBERS)
 STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS)
 HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple))
+PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
 CHECKPOINTS = st.builds(
     Checkpoint,
     TASKS,
     ROUND_IDS,
     NUMBERS,
-    st.dictionaries(SSPS, NUMBERS, max_size=4),
+    st.dictionaries(PARTITIONS, NUMBERS, max_size=4),
     st.none() | HEADS,
-    st.dictionaries(SSPS, TIMES, max_size=4),
+    st.dictionaries(PARTITIONS, TIMES, max_size=4),
     st.none() | TIMES,
     st.none() | TIMES,
-    st.dictionaries(SSPS, TEXTS, max_size=3),
+    st.dictionaries(PARTITIONS, TEXTS, max_size=3),
 )
 TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
 CONTAINERS = st.builds(
@@ -123,7 +124,6 @@ MAPPINGS = st.builds(SetSSPTaskMapping, SSPS, st.lists(TASKS, max_size=3).map(tu
 SETTLED = st.none() | st.dictionaries(st.integers(0, 9), NUMBERS, max_size=4)
 EXPANSIONS = st.builds(Expansion, st.integers(1, 9), st.integers(10, 99), NUMBERS, SETTLED)
 RECORDS = st.builds(PartitionRecord, TEXTS, NUMBERS, st.lists(EXPANSIONS, max_size=3).map(tuple))
-PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
 ROUNDS = st.dictionaries(TASKS, ROUND_IDS, max_size=3)
 CUTS = st.builds(ConsistentCut, st.none() | NAMES, NUMBERS, ROUNDS, st.dictionaries(PARTITIONS, NUMBERS, max_size=3))
 GAPS = st.dictionaries(PARTITIONS, st.tuples(NUMBERS, NUMBERS), max_size=3)
@@ -230,8 +230,8 @@ def test_texts_that_name_nothing_are_refused(old: str, new: str) -> None:
 def test_the_form_is_readable_and_sorted() -> None:
     assert encode(_checkpoint()).decode() == (
         '{"wire":1,"task":"by-carrier/Partition_3-1-4","round_id":{"epoch":2,"sub_topology":"by-carrier","number":8},'
-        '"job_model_version":1,"positions":{"log.views.3":4,"log.views.3/1":17},"head":null,"watermarks":{},'
-        '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":{"log.views.3":"s-1"}}'
+        '"job_model_version":1,"positions":{"log.rates.0":4,"log.views.3/1":17},"head":null,"watermarks":{},'
+        '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":{"log.views.3/1":"s-1"}}'
     )
 
 
@@ -252,7 +252,7 @@ def test_cuts_and_rewinds_of_what_has_no_such_name_are_refused(old: str, new: st
 
 
 def test_a_checkpoint_from_before_startpoints_is_read() -> None:
-    text = encode(_checkpoint()).decode().replace('{"log.views.3":"s-1"}', "[]")
+    text = encode(_checkpoint()).decode().replace('{"log.views.3/1":"s-1"}', "[]")
     assert decode(Checkpoint, text, "checkpoint") == replace(_checkpoint(), spent_startpoints={})
 
 
@@ -262,6 +262,7 @@ def _checkpoint() -> Checkpoint:
         TaskName.parse("by-carrier/Partition_3-1-4"),
         RoundId(2, "by-carrier", 8),
         1,
-        {ssp.bucket(1): 17, ssp: 4},
+        {ssp: 17, SSP("log", "rates", 0): 4},
         spent_startpoints={ssp: "s-1"},
+        broadcast=frozenset({"rates"}),
     )

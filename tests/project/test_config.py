@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.config.loading import KEYS, Config, load_config
 from headrace.core.job_plan.groupers import GroupByPartition
-from headrace.errors import ConfigError, NotSupportedError
+from headrace.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 
@@ -187,10 +187,11 @@ def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:
         load_config(write_toml(tmp_path, "max_lag = 1\nmax_lag =\n"), {}, {})
 
 
-@pytest.mark.parametrize("factor", [2, 4, 1024])
-def test_elasticity_is_not_there_yet(factor: int) -> None:
-    with pytest.raises(NotSupportedError, match=f"elasticity_factor .* found {factor}"):
-        config_of(elasticity_factor=factor)
+@pytest.mark.parametrize("factor", [1, 2, 4, 1024])
+def test_a_factor_is_a_power_of_two_up_to_1024(factor: int) -> None:
+    assert config_of(elasticity_factor=factor).elasticity_factor == factor
+    with pytest.raises(ConfigError, match=r"elasticity_factor \(.*\): expected at most 1,024, found 2,048"):
+        config_of(elasticity_factor=2048)
 
 
 def test_a_grouper_may_be_an_object_or_named() -> None:

@@ -90,9 +90,3 @@ def test_a_metadata_store_is_refused_as_soon_as_it_can_be_told(tmp_path: Path) -
 
     with pytest.raises(hr.NotSupportedError, match="expected unset: one transaction"):
         hr.App("own", metadata_store=Own())
-
-
-def test_a_virtual_task_is_refused_and_documented_so() -> None:
-    with pytest.raises(hr.NotSupportedError, match="elasticity_factor"):
-        hr.App("reserved", elasticity_factor=2)
-    assert "refused" in KEYS["elasticity_factor"].meaning

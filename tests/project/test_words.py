@@ -42,7 +42,7 @@ TABLE = (
     ("not for several threads", "not thread-safe", r"\bfor (?:several|many|more) threads\b"),
     ("room is given back", "space is reclaimed", r"\broom (?:is |was )?(?:given )?back\b|\bback room\b"),
 )
-CEILINGS = {"CHANGELOG.md": 20}  # hits that a file still has, in its old lines; a number here only goes down
+CEILINGS = {"CHANGELOG.md": 19}  # hits that a file still has, in its old lines; a number here only goes down
 PATTERNS = [(term, better, re.compile(found.replace(" ", r"\s+"), re.IGNORECASE)) for term, better, found in TABLE]
 
 

@@ -15,6 +15,7 @@ from topologies.spec import HOW_MAX, KEYS, Sent, Spec, Step, nodes_of, sent_of
 STEPS_MAX, RECORDS_MAX = 10, 60
 EARLY_MS, LATE_MS = 3_000, 25_000  # times in ms: Kafka keeps no others
 CUTS = (1000, 1, 5, 40)
+FACTORS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,14 @@ class Drawn:
     global_partitions: int
     cut: int
     containers: int
+    factor: int
     steps: Sequence[Step]
     sent: Sequence[Sent]
     pauses: Sequence[tuple[int, bool]]
 
     def spec(self, name: str) -> Spec:
         partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
-        keys = {"max_records_per_round": self.cut, "containers": self.containers}
+        keys = {"max_records_per_round": self.cut, "containers": self.containers, "elasticity_factor": self.factor}
         return Spec(name, partitions, nodes_of(self.steps, is_accepted), keys)
 
     def records(self, spec: Spec) -> list[tuple[str, str | None, Any, int]]:
@@ -59,6 +61,7 @@ DRAWN = st.builds(
     global_partitions=st.integers(1, 2),
     cut=st.sampled_from(CUTS),
     containers=st.integers(1, 3),
+    factor=st.sampled_from(FACTORS),
     steps=st.lists(_numbers(99, 99, 99, HOW_MAX), min_size=1, max_size=STEPS_MAX),
     # left to itself hypothesis sends a handful; few are enough once it makes an example smaller
     sent=st.one_of(
@@ -83,4 +86,5 @@ def from_seed(draw: Random) -> Drawn:
     shifts = (0, 0, 0, 1, 2, 3)  # most at the bounds, and not far from their turn
     sent: Any = [(*numbers(3, KEYS, 99), ways[draw.choice(shifts)]()) for _ in range(RECORDS_MAX)]
     pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
-    return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, pauses)
+    counts = (draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3))
+    return Drawn(*counts, draw.choice(FACTORS), steps, sent, pauses)

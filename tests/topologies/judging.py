@@ -22,7 +22,7 @@ Found = tuple[Any, str, int]  # key, value as text, time
 def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any, is_never_idle: bool = False) -> int:
     """Compare all that was written with the models; the number of records that were compared."""
     counts = {stream.name: stream.partitions for stream in system.streams()}
-    rounds = rounds_of(told)
+    rounds = rounds_of(told, spec.input_name("g"))
     _all_read(spec, sent, rounds, system)
     check_watermarks(spec, rounds, is_never_idle)
     for number, node in enumerate(spec.nodes):

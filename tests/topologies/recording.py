@@ -7,10 +7,14 @@ planned and thrown away.
 from __future__ import annotations
 
 import json
+import re
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import xxhash
 
 Told = dict[str, Any]
 
@@ -62,17 +66,18 @@ def _read(system: Any, ssp: list[Any], piece: Mapping[str, int]) -> Told:
     return {"ssp": piece["ssp"], "start": piece["start"], "end": piece["end"], "records": records}
 
 
-def rounds_of(told: Iterable[Told]) -> dict[tuple[str, str], list[Round]]:
-    """Per sub-topology and task the rounds that count, each building on the one before."""
+def rounds_of(told: Iterable[Told], whole: str) -> dict[tuple[str, str], list[Round]]:
+    """Per sub-topology and task the rounds that count, each building on the one before. `whole`: the stream that every virtual
+    task reads whole, whatever its name says."""
     plans: dict[tuple[str, str], dict[str, tuple[Told, Told]]] = defaultdict(dict)
     for plan in told:
         sub = plan["round_id"].partition(":")[2].rpartition(":")[0]
         for task in plan["tasks"]:
             plans[sub, task["name"]][plan["round_id"]] = plan, task
-    return {name: _chain(name, mine) for name, mine in plans.items()}
+    return {name: _chain(name, mine, whole) for name, mine in plans.items()}
 
 
-def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]]) -> list[Round]:
+def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]], whole: str) -> list[Round]:
     last = list(plans)[-1]
     chain: list[Round] = []
     following: Mapping[str, int] | None = None
@@ -82,25 +87,32 @@ def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]]) -> list[R
         ends = began | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in began}
         assert following in (None, ends), f"{name}: round {last} ended at {ends}, the next one began at {following}"
         following = began
-        chain.append(_round(last, plan, task))
+        chain.append(_round(last, plan, task, whole))
         last = task["round_id"]
     assert following is not None and not any(following.values()), f"{name}: the first round, after {last}, began at {following}"
     return chain[::-1]
 
 
-def _round(round_id: str, plan: Told, task: Told) -> Round:
+def _round(round_id: str, plan: Told, task: Told, whole: str) -> Round:
     read = []
+    virtual = re.fullmatch(r".*-(\d+)-(\d+)", task["name"])
     for piece in plan["read"]:
         position = task["positions"].get(str(piece["ssp"]))
         if position is None:
             continue
         _, stream, partition = plan["ssps"][piece["ssp"]]
         for offset, key, value, time_us in piece["records"]:
+            if virtual and stream != whole and _hash(key, offset) % int(virtual[2]) != int(virtual[1]):
+                continue
             if offset >= position:
                 read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us))
     streams = tuple((stream, partition) for _, stream, partition in plan["ssps"])
     own = tuple(streams[int(number)] for number in task["positions"])
     return Round(round_id, task["name"], task["watermark_us"], streams, own, tuple(read))
+
+
+def _hash(key: str | None, offset: int) -> int:
+    return xxhash.xxh64(bytes.fromhex(key) if key is not None else struct.pack("<q", offset), seed=42).intdigest()
 
 
 def _hex(data: bytes | None) -> str | None:

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.keys.hashing import key_hash, murmur2, null_key_hash, null_key_partition, partition_of
+from headrace.core.keys.hashing import key_hash, murmur2, null_key_hash, null_key_partition, partition_of, routing_hash
 from headrace.core.keys.key_layout import KEY_BYTES_MAX, SUB_BYTES_MAX, state_key
-from headrace.worker.batch_keys import key_hashes, murmur2_many, null_key_hashes, partitions_of, state_keys
+from headrace.worker.batch_keys import (
+    key_hashes,
+    key_lows,
+    murmur2_many,
+    null_key_hashes,
+    partitions_of,
+    state_keys,
+    xxh64_many,
+)
 
 keys = st.binary(max_size=13) | st.integers(250, 262).map(lambda n: bytes(range(1, 251)) + b"\xff" * (n - 250))
 long_keys = keys | st.integers(KEY_BYTES_MAX - 2, KEY_BYTES_MAX + 3).map(lambda n: b"k" * n)
@@ -22,6 +30,30 @@ def test_murmur2_of_many(found: list[bytes], skipped: int, arrow_type: pa.DataTy
     hashes = murmur2_many(array)
     assert hashes.dtype == np.uint32
     assert hashes.tolist() == [murmur2(key) for key in found[skipped:]]
+
+
+longer = st.binary(min_size=14, max_size=40)
+
+
+@given(st.lists(keys | longer), st.integers(0, 5), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_xxh64_of_many(found: list[bytes], skipped: int, arrow_type: pa.DataType) -> None:
+    hashes = xxh64_many(pa.array(found, arrow_type).slice(skipped))
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == [key_hash(key) for key in found[skipped:]]
+
+
+@pytest.mark.parametrize("length", range(36))
+def test_xxh64_of_many_of_one_length(length: int) -> None:
+    random = np.random.default_rng(length)
+    found = [random.bytes(length) for _ in range(100)]
+    assert xxh64_many(pa.array(found, pa.binary())).tolist() == [key_hash(key) for key in found]
+
+
+@given(st.lists(st.tuples(st.none() | keys, st.integers(0, offsets_max))))
+def test_the_low_bits_that_choose_key_buckets(found: list[tuple[bytes | None, int]]) -> None:
+    array = pa.array([key for key, _ in found], pa.binary())
+    lows = key_lows(array, np.array([offset for _, offset in found], dtype=np.int64))
+    assert lows.tolist() == [routing_hash(key, offset) & 1023 for key, offset in found]
 
 
 @given(st.lists(st.none() | keys), st.integers(0, 5), st.integers(0, 5), st.integers(1, 40), st.data())

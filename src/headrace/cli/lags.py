@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -54,12 +55,17 @@ class JobLook:
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: skipped ranges will not."""
         end = max(position, self.ends(ssp.stream).get(ssp.partition, 0))
-        return end - position - skipped_between({ssp.whole: position}, {ssp.whole: end}, self._skipped)
+        return end - position - skipped_between({ssp: position}, {ssp: end}, self._skipped)
 
     def lag_of(self, tasks: Iterable[TaskModel]) -> int:
-        """Records between the tasks' committed positions and the ends of what they read."""
-        known = {task.name: self.checkpoints[task.name].positions for task in tasks if task.name in self.checkpoints}
-        return sum(self.lag(ssp, known.get(task.name, {}).get(ssp, 0)) for task in tasks for ssp in task.ssps)
+        """Records between the tasks' committed positions and the ends of what they read; of a partition that several tasks
+        read, behind the lowest of these."""
+        lowest: dict[SSP, int] = {}
+        for task in tasks:
+            known = self.checkpoints[task.name].positions if task.name in self.checkpoints else {}
+            for ssp in task.partitions:
+                lowest[ssp] = min(known.get(ssp, 0), lowest.get(ssp, sys.maxsize))
+        return sum(self.lag(ssp, position) for ssp, position in lowest.items())
 
     def lag_of_new_partitions(self, sub: SubTopologyModel) -> int:
         """Records in partitions that came since the plan was made and that `sub` would read, counted once."""

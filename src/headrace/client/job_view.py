@@ -133,7 +133,7 @@ def stored_job(
     records = [one.record for one in known.values() if one.record is not None]
     # What has changed in between may be of another plan than the checkpoints are.
     spent = {id_ for id_ in spent_of(records, checkpoints) if before.get(id_) == known[id_]}
-    read = {ssp for task in model.tasks for ssp in task.ssps}
+    read = {ssp for task in model.tasks for ssp in task.partitions}
     now = {id_: replace(one, is_read=one.entry.key.ssp in read) for id_, one in known.items()}
     for id_ in spent:  # by a commit that no driver has recorded
         now[id_] = replace(known[id_], status=StartpointStatus.APPLIED, deletion_requested=False)

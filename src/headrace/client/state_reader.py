@@ -18,7 +18,7 @@ from headrace import wiring
 from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
-from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_from
+from headrace.core.keys.key_layout import TIME_BYTES, bucket_range, split_state_key, state_key, time_from
 from headrace.core.keys.long_keys import entry_of, stored_key
 from headrace.core.topology.compatibility import in_use
 from headrace.errors import HeadraceError, StateError
@@ -138,7 +138,7 @@ class StateView(Generic[V]):
         prefix, routing = state_key(key_bytes), routing_key(form.key, key_bytes)
         found = []
         for task, head in committed.heads.items():
-            if not _may_hold(task, committed, routing):
+            if not _may_hold(task, committed, prefix, routing):
                 continue
             for stored, data in sorted(_under(stored_key(prefix), committed.database, head, files).items()):
                 layout, value = (b"", b"") if data is None else entry_of(stored, data)
@@ -196,12 +196,19 @@ class StateView(Generic[V]):
             )
 
 
-def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
-    """Whether the task can have state of a key with these bytes to route it by (`routing_key`).
+def _may_hold(task: TaskModel, committed: Committed, prefix: bytes, routing: bytes) -> bool:
+    """Whether the task can have state under layout keys that begin with `prefix`, of a key with these bytes to route it by
+    (`routing_key`).
 
     Into a repartition stream every key goes by its hash, unless it has a partitioner; into a user's stream the producer
     may have chosen the partition, so any task may."""
-    if committed.form.kind == GLOBAL or committed.form.place == "source":
+    if committed.form.kind == GLOBAL:
+        return True
+    if task.name.bucket is not None:
+        low, high = bucket_range(task.name.bucket.index, task.name.bucket.factor)
+        if prefix < low or (high is not None and prefix >= high):
+            return False
+    if committed.form.place == "source":
         return True
     if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.ssps):
         return True

@@ -8,7 +8,7 @@ form. A document of a newer form, or one that does not fit, is a `StorageError` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
@@ -49,6 +49,7 @@ _NAMES: dict[type, dict[str, str]] = {
     StartpointRequest: {"entries": "set", "deleted": "delete"},
 }
 _ORDERS: dict[type, tuple[str, ...]] = {
+    Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
     ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
     JobModel: (
         *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
@@ -127,6 +128,8 @@ class _Form:
 def _document_of(kind: type) -> _Form:
     if kind is Change:
         return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
+    if kind is Checkpoint:
+        return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
     if kind is StateVersion:
         return _as(_record_form(_Version, is_document=True), _read_version, _version_of)
     return _record_form(kind, is_document=True)
@@ -221,6 +224,34 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
         return document
 
     return _Form(struct, read, write)
+
+
+# --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
+
+
+def _of_whole_partitions(stored: Checkpoint) -> Checkpoint:
+    if stored.task.bucket is None:
+        return stored
+    broadcast = frozenset(ssp.stream for ssp in stored.positions if ssp.key_bucket is None)
+    return _with_ssps(stored, lambda ssp: ssp.whole, broadcast)
+
+
+def _by_key_bucket(checkpoint: Checkpoint) -> Checkpoint:
+    bucket = checkpoint.task.bucket
+    if bucket is None:
+        return checkpoint
+    broadcast = checkpoint.broadcast
+    return _with_ssps(checkpoint, lambda ssp: ssp if ssp.stream in broadcast else ssp.bucket(bucket.index), broadcast)
+
+
+def _with_ssps(checkpoint: Checkpoint, named: Callable[[SSP], SSP], broadcast: frozenset[str]) -> Checkpoint:
+    return replace(
+        checkpoint,
+        positions={named(ssp): position for ssp, position in checkpoint.positions.items()},
+        watermarks={named(ssp): time_us for ssp, time_us in checkpoint.watermarks.items()},
+        spent_startpoints={named(ssp): id_ for ssp, id_ in checkpoint.spent_startpoints.items()},
+        broadcast=broadcast,
+    )
 
 
 # --- what is stored as another type's -----------------------------------------------------------------------------------------

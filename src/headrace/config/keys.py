@@ -57,7 +57,9 @@ class Config(Mapping[str, Any]):
         least=1,
         per_sub_topology=True,
     )
-    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; more than 1 is refused so far.", least=1)
+    elasticity_factor: int = _key(
+        1, "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.", least=1
+    )
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
         "How partitions are grouped into tasks: `partition` (`GroupByPartition`), `system_stream_partition` "

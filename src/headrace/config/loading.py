@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from headrace.config.keys import KEYS, PASSED_THROUGH, VARIABLE_PREFIX, Config
+from headrace.core.keys.key_layout import SLOTS
 from headrace.errors import ConfigError, NotSupportedError
 
 __all__ = ["KEYS", "Config", "load_config", "refuse_reserved"]
@@ -30,8 +31,7 @@ def load_config(
     `app_dir`, HEADRACE_* in `environ`, `app_arguments` (names may have dots, values may be tables, None is unset), and
     `overrides` as `key=value`.
 
-    `ConfigError` for an unknown key, a wrong type or value and a file that is no TOML, naming where it was set;
-    `NotSupportedError` for an elasticity factor above 1.
+    `ConfigError` for an unknown key, a wrong type or value and a file that is no TOML, naming where it was set.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -177,11 +177,8 @@ def _check_elasticity(config: Config) -> None:
         low = 1 << (factor.bit_length() - 1)
         hint = f"the nearest are {low} and {2 * low}"
         raise ConfigError(f"elasticity_factor ({where}): expected a power of two, found {factor}", hint)
-    if factor > 1:
-        raise NotSupportedError(
-            f"elasticity_factor ({where}): found {factor}, but this version can only do 1 (off)",
-            "leave it at 1; for more parallelism give a repartition stream more partitions",
-        )
+    if factor > SLOTS:
+        raise ConfigError(f"elasticity_factor ({where}): expected at most {SLOTS:,}, found {factor:,}", "give a power of two")
 
 
 def refuse_reserved(config: Config, *, is_whole: bool) -> None:

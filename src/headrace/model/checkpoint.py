@@ -86,6 +86,8 @@ def identity_of(head: Head | None) -> str:
 class Checkpoint:
     """What one task committed, as one value.
 
+    Everything is by whole partition. A virtual task is there in its key bucket of them; in all of those of the streams in
+    `broadcast`. As stored, each SSP of a virtual task carries its bucket.
     `watermarks`: per SSP the task's own report in µs since the epoch (protocol.md 23); an SSP without any is absent.
     `event_timer_us`, `wall_timer_us`: when the earliest timer of each clock is due, None without one.
     `spent_startpoints`: per SSP the id of the startpoint that its position began at, since it has moved from there.
@@ -100,3 +102,4 @@ class Checkpoint:
     event_timer_us: int | None = None
     wall_timer_us: int | None = None
     spent_startpoints: Mapping[SystemStreamPartition, str] = field(default_factory=dict)
+    broadcast: frozenset[str] = frozenset()

@@ -23,6 +23,16 @@ class TaskModel:
         if list(self.ssps) != sorted(set(self.ssps)):
             raise ValueError(f"task {self.name}: its SSPs are not sorted, or one is repeated")
 
+    @property
+    def partitions(self) -> tuple[SystemStreamPartition, ...]:
+        """The whole partitions that it reads, or a key bucket of which it reads; sorted."""
+        return self.ssps if self.name.bucket is None else tuple(ssp.whole for ssp in self.ssps)
+
+    @property
+    def broadcast(self) -> frozenset[str]:
+        """The streams that a virtual task reads whole, empty for a whole task."""
+        return frozenset() if self.name.bucket is None else frozenset(s.stream for s in self.ssps if s.key_bucket is None)
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerModel:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from headrace.core.keys.hashing import KEY_HASH_SEED, MURMUR2_FACTOR, MURMUR2_SEED, murmur2
-from headrace.core.keys.key_layout import KEY_BYTES_MAX, LENGTH_BYTES, REVERSED_BYTE, SUB_BYTES_MAX, state_key
+from headrace.core.keys.key_layout import KEY_BYTES_MAX, LENGTH_BYTES, REVERSED_BYTE, SLOTS, SUB_BYTES_MAX, state_key
 
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
@@ -20,6 +20,14 @@ U64 = npt.NDArray[np.uint64]
 
 _VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a further loop for keys of that length
 _M = np.uint32(MURMUR2_FACTOR)
+_WORD, _XXH64_STRIPE = 8, 32  # xxh64 takes stripes of longer keys, of shorter ones words
+_FEW = 16  # keys of one length: fewer are hashed one by one
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(number)
+    for number in (
+        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
+    )
+)  # fmt: skip
 _LENGTHS = [length.to_bytes(LENGTH_BYTES, "big") for length in range(KEY_BYTES_MAX + 1)]
 _REVERSED_BYTE = np.frombuffer(REVERSED_BYTE, dtype=np.uint8)
 
@@ -58,6 +66,49 @@ def partitions_of(keys: pa.BinaryArray, offsets: I64, partitions: int) -> npt.ND
 def key_hashes(keys: Sequence[bytes]) -> U64:
     """`core.keys.hashing.key_hash` of each key."""
     return np.fromiter(map(xxh64_intdigest, keys, repeat(KEY_HASH_SEED)), dtype=np.uint64, count=len(keys))
+
+
+def key_lows(keys: pa.BinaryArray, offsets: I64) -> npt.NDArray[np.int32]:
+    """The low bits of `core.keys.hashing.routing_hash` of each record, as many as the highest elasticity factor has: a record's
+    key bucket are those of them that the factor has."""
+    hashes = xxh64_many(keys)
+    if keys.null_count:
+        nulls = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
+        hashes[nulls] = null_key_hashes(offsets[nulls])
+    return (hashes & np.uint64(SLOTS - 1)).astype(np.int32)
+
+
+def xxh64_many(keys: pa.BinaryArray) -> U64:
+    """`core.keys.hashing.key_hash` of each key of a binary array; what stands for a null key means nothing."""
+    starts, lengths, data = _layout(keys)
+    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])  # so that a word may be read at each byte
+    hashes = np.empty(len(starts), np.uint64)
+    for length in np.unique(lengths).tolist():  # keys of one length take the same steps: most streams have few lengths
+        some = np.flatnonzero(lengths == length)
+        if length < _XXH64_STRIPE and len(some) >= _FEW:
+            hashes[some] = _xxh64_of_length(padded, starts[some], length)
+        else:
+            found = (data[starts[i] : starts[i] + length].tobytes() for i in some.tolist())
+            hashes[some] = np.fromiter(map(xxh64_intdigest, found, repeat(KEY_HASH_SEED)), np.uint64, len(some))
+    return hashes
+
+
+def _xxh64_of_length(data: npt.NDArray[np.uint8], at: I64, length: int) -> U64:
+    """Of the `length` bytes, less than a stripe, from each place on."""
+    state = np.full(len(at), (KEY_HASH_SEED + int(_P5) + length) % (1 << 64), np.uint64)
+    words = np.ndarray((len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))  # one number per byte, overlapping
+    for done in range(0, length - length % _WORD, _WORD):
+        state ^= _rotated(words[at + done] * _P2, 31) * _P1
+        state = _rotated(state, 27) * _P1 + _P4
+    done = length - length % _WORD
+    if length - done >= _WORD // 2:
+        state = _rotated(state ^ ((words[at + done] & np.uint64(0xFFFFFFFF)) * _P1), 23) * _P2 + _P3
+        done += _WORD // 2
+    for place in range(done, length):
+        state = _rotated(state ^ (data[at + place].astype(np.uint64) * _P5), 11) * _P1
+    state = (state ^ (state >> np.uint64(33))) * _P2
+    state = (state ^ (state >> np.uint64(29))) * _P3
+    return state ^ (state >> np.uint64(32))
 
 
 def null_key_hashes(offsets: I64) -> U64:
@@ -103,6 +154,10 @@ def _layout(keys: pa.BinaryArray) -> tuple[I64, I64, npt.NDArray[np.uint8]]:
 def _words(data: npt.NDArray[np.uint8], starts: I64) -> U32:
     every = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))  # one number per byte, overlapping
     return every[starts].astype(np.uint32, copy=False)
+
+
+def _rotated(state: U64, bits: int) -> U64:
+    return (state << np.uint64(bits)) | (state >> np.uint64(64 - bits))
 
 
 def _with_word(state: U32, word: U32) -> U32:

@@ -39,7 +39,9 @@ def checkpoint_of(
     position, rows or not (protocol.md 25), and named until that is known."""
     # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
     names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
-    kinds = {node.stream: node.kind for node in program.nodes if isinstance(node, Source)}
+    sources = [node for node in program.nodes if isinstance(node, Source)]
+    kinds = {node.stream: node.kind for node in sources}
+    name = TaskName.parse(task.name)
     marks = dict(task.watermarks)
     for number, position in positions.items():
         if kinds[names[number].stream] is SourceKind.REPARTITION:
@@ -50,7 +52,7 @@ def checkpoint_of(
         if seen is not None:
             marks[number] = max(seen, marks.get(number, seen))
     return Checkpoint(
-        TaskName.parse(task.name),
+        name,
         round_id_of(plan.round_id),
         plan.job_model_version,
         {names[number]: position for number, position in positions.items()},
@@ -59,4 +61,5 @@ def checkpoint_of(
         timers["event"],
         timers["wall"],
         {names[number]: id_ for number, (id_, offset) in task.startpoints.items() if positions[number] != offset},
+        frozenset() if name.bucket is None else frozenset(node.stream for node in sources if node.broadcast),
     )

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.codec.documents import encode
+from headrace.core.keys.hashing import routing_hash
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
@@ -25,12 +26,14 @@ from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import RAW, ContainerPlan, Failure, Reject, Summary
 from headrace.model.checkpoint import Checkpoint, Head
-from headrace.model.topology import SourceKind
+from headrace.model.topology import Source, SourceKind
 from headrace.worker import dead_letters
+from headrace.worker.batch_keys import key_lows
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.worker.ports import STEPS, WorkerPorts
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Field, Rows, flat
+from headrace.worker.state.own_keys import check_own_keys
 from headrace.worker.task import FarTimes, Outputs, TaskRun
 
 
@@ -101,6 +104,7 @@ class _Container:
         self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
         self.merging = merging_tasks(plan, program)
         self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
+        self.broadcast = {node.stream for node in program.nodes if isinstance(node, Source) and node.broadcast}
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
         for i in range(len(program.endpoints)):
@@ -122,8 +126,8 @@ class _Container:
             if rows.own_us is not None and ssp in self.readers_of:  # those of other containers may come along
                 first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
                 self.far_times.look_at(rows.ssp, rows.offset, rows.timestamp_us, rows.own_us, counted=endpoint == first)
-            for task_run in self.readers_of.get(ssp, ()):
-                mine = self._rows_of(task_run, ssp, rows)
+            for task_run, own in self._by_task(ssp, rows):
+                mine = self._rows_of(task_run, ssp, own)
                 if not len(mine):
                     continue
                 if task_run.task in self.merging:
@@ -190,12 +194,28 @@ class _Container:
             None if headers.null_count == count else headers,
         )
 
+    def _by_task(self, ssp: int, rows: Rows) -> Iterator[tuple[TaskRun, Rows]]:
+        """The tasks that own rows of an SSP, and which: virtual tasks have those of their key bucket."""
+        readers = self.readers_of.get(ssp, [])
+        factor = self._factor_of(ssp, readers)
+        if factor == 1:
+            yield from ((task_run, rows) for task_run in readers)
+            return
+        buckets = (key_lows(flat(rows.key.raw), rows.offset) if rows.low is None else rows.low) & (factor - 1)
+        order = np.argsort(buckets, kind="stable")
+        bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
+        for task_run in readers:
+            assert task_run.bucket is not None, f"{task_run.task} reads what virtual tasks read"
+            start, stop = bounds[task_run.bucket.index : task_run.bucket.index + 2]
+            if start < stop:
+                yield task_run, rows.take(order[start:stop])
+
     def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
-        """The rows that the task owns and has not processed yet. (Key buckets come with elasticity.)"""
+        """Those of the task's rows that it has not processed yet."""
         position = task_run.plan.positions[ssp]
         if len(rows) and int(rows.offset[0]) < position:
             rows = rows.where(rows.offset >= position)
-        return replace(rows, own_us=None)
+        return replace(rows, own_us=None, low=None)
 
     def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
         """Give a task that reads several SSPs its records in their order, as far as it comes in time."""
@@ -234,11 +254,28 @@ class _Container:
             raise _Stopped
         self.reached_offsets.update(report.cuts)
         self.cut_short = self.cut_short or bool(report.cuts)
-        owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
+        by_ssp: dict[int, list[Reject]] = {}
         for reject in report.rejects:
-            owner = owners.get(reject.ssp)
-            if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
-                owner.reject(reject)
+            by_ssp.setdefault(reject.ssp, []).append(reject)
+        for ssp, mine in by_ssp.items():
+            for reject, owner in zip(mine, self._owners_of(ssp, [reject.offset for reject in mine]), strict=True):
+                if owner is not None and owner.plan.positions[ssp] <= reject.offset < self._end_of(owner, ssp):
+                    owner.reject(reject)
+
+    def _owners_of(self, ssp: int, offsets: list[int]) -> list[TaskRun | None]:
+        """The tasks that have records which never came to a task: virtual tasks those of their key bucket, else the first."""
+        readers = self.readers_of.get(ssp, [])
+        factor = self._factor_of(ssp, readers)
+        if factor == 1:
+            return [readers[0] if readers else None] * len(offsets)
+        by_bucket = {task_run.bucket.index: task_run for task_run in readers if task_run.bucket is not None}
+        read = self.ports.originals(ssp, sorted(set(offsets)))
+        return [by_bucket.get(routing_hash(read[offset][0], offset) & (factor - 1)) for offset in offsets]
+
+    def _factor_of(self, ssp: int, readers: list[TaskRun]) -> int:
+        """Among how many virtual tasks the rows of an SSP are shared out, here and elsewhere; 1: each task has them all."""
+        bucket = readers[0].bucket if readers else None
+        return 1 if bucket is None or self.plan.ssps[ssp][1] in self.broadcast else bucket.factor
 
     def _rejects(self) -> list[Reject]:
         """In the order of their offsets: operators find them in orders of their own."""
@@ -269,6 +306,7 @@ class _Container:
                 state = task_run.state_if_open
                 heads[task_run.task] = task_run.plan.head
                 if state is not None and state.changed:
+                    check_own_keys(task_run, state)
                     self.reached("segments")
                     heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
                     files.extend(written)

@@ -148,7 +148,9 @@ def _serde(field: Field) -> Serde:
 class Rows:
     """Some records of one task. All arrays have one length. `ssp`: index into the container's table of SSPs; `offset`,
     `timestamp_us`, `rank`: int64; `headers`: an Arrow array of `HEADERS_TYPE` or None for no headers at all. `own_us`: the
-    records' own times, where the engine gave them others; only the container that takes the rows looks at them."""
+    records' own times, where the engine gave them others; `low`: the low bits of the hashes of their keys as they were read
+    (`batch_keys.key_lows`), where expressions may have changed the keys. Only the container that takes the rows looks at these
+    two."""
 
     ssp: Any
     offset: Any
@@ -158,6 +160,7 @@ class Rows:
     headers: Any = None
     rank: Any = None
     own_us: Any = None
+    low: Any = None
 
     def __len__(self) -> int:
         return len(self.offset)

@@ -20,6 +20,7 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
+from headrace.model.tasks import TaskName
 from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
@@ -145,6 +146,7 @@ class TaskRun:
         far_times: FarTimes,
     ) -> None:
         self.task, self.plan = plan.name, plan
+        self.bucket = TaskName.parse(plan.name).bucket
         self.far_times = far_times
         self.replay = plan.replay
         self.streams = [(stream, partition) for _, stream, partition in container.ssps]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import xxhash
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.clients import ANSWER_S, consumer_of, error_text, retried_in_pieces
@@ -16,6 +17,7 @@ from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_
 from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.tasks import TaskName
 
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 # A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
@@ -110,34 +112,50 @@ def committed_epoch(client: Mapping[str, Any], application: str, deadline: Deadl
 
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
-    """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
-    tasks = model.sub_topology(sub_topology).tasks
-    readers = Counter((ssp.stream, ssp.partition) for task in tasks for ssp in task.ssps)
+    """(stream, partition) of what several whole tasks of a sub-topology read: each has a position of its own there."""
+    tasks = {(task.name.whole, ssp) for task in model.sub_topology(sub_topology).tasks for ssp in task.partitions}
+    readers = Counter((ssp.stream, ssp.partition) for _, ssp in tasks)
     return {place for place, count in readers.items() if count > 1}
 
 
-def positions_of(application: str, model: JobModel, checkpoints: Sequence[Checkpoint]) -> list[Position]:
+def positions_of(application: str, model: JobModel, checkpoints: Iterable[Checkpoint]) -> list[Position]:
     """Checkpoints as positions of the application's groups."""
     shared = {sub.name: shared_ssps(model, sub.name) for sub in model.sub_topologies}
-    return [
-        position
-        for checkpoint in checkpoints
-        for position in task_positions(application, checkpoint, shared[checkpoint.task.sub_topology])
-    ]
+    by_sub: dict[str | None, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        by_sub.setdefault(checkpoint.task.sub_topology, []).append(checkpoint)
+    return [one for name, mine in by_sub.items() for one in container_positions(application, mine, shared[name])]
 
 
-def task_positions(application: str, checkpoint: Checkpoint, shared: Collection[tuple[str, int]]) -> list[Position]:
-    """One task's checkpoint as positions of its groups."""
-    title, head, spent = checkpoint.task.sub_topology or "source", checkpoint.head, checkpoint.spent_startpoints
-    round_id, state = str(checkpoint.round_id), "" if head is None else f"{head.version}-{head.files[-1].checksum}"
-    note = PositionNote(round_id, checkpoint.job_model_version, state)
-    return [
-        Position(
-            group_of(application, title, str(checkpoint.task) if (ssp.stream, ssp.partition) in shared else None),
+def container_positions(
+    application: str, checkpoints: Iterable[Checkpoint], shared: Collection[tuple[str, int]]
+) -> list[Position]:
+    """Checkpoints of a sub-topology as positions of its groups. The virtual tasks of a whole task, which commit together, have
+    one position in each partition: the lowest, so that groups and positions do not multiply with the elasticity factor."""
+    siblings: dict[TaskName, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        siblings.setdefault(checkpoint.task.whole, []).append(checkpoint)
+    return [position for task, mine in siblings.items() for position in _positions(application, task, mine, shared)]
+
+
+def _positions(
+    application: str, task: TaskName, siblings: Sequence[Checkpoint], shared: Collection[tuple[str, int]]
+) -> Iterator[Position]:
+    title, first = task.sub_topology or "source", siblings[0]
+    rounds = "+".join(sorted({str(one.round_id) for one in siblings}))
+    states = [_state_of(one) for one in siblings]
+    state = states[0] if len(siblings) == 1 else xxhash.xxh3_64_hexdigest("+".join(states).encode())
+    for ssp in sorted(first.positions):
+        spent = {one.spent_startpoints[ssp] for one in siblings if ssp in one.spent_startpoints}
+        yield Position(
+            group_of(application, title, str(task) if (ssp.stream, ssp.partition) in shared else None),
             ssp.stream,
             ssp.partition,
-            offset,
-            msgspec.structs.replace(note, s=(spent[ssp],)) if ssp in spent else note,
+            min(one.positions[ssp] for one in siblings),
+            PositionNote(rounds, first.job_model_version, state, tuple(sorted(spent))),
         )
-        for ssp, offset in sorted(checkpoint.positions.items())
-    ]
+
+
+def _state_of(checkpoint: Checkpoint) -> str:
+    head = checkpoint.head
+    return "" if head is None else f"{head.version}-{head.files[-1].checksum}"

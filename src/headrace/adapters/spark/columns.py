@@ -23,7 +23,7 @@ from headrace.model.topology import Filter, Function, FunctionKind, MapValues, N
 
 HEADERS = "array<struct<name:string,value:binary>>"
 READER_COLUMNS = (
-    f"ssp int, partition int, offset bigint, timestamp_us bigint, headers {HEADERS}, raw_key binary, raw_value binary"
+    f"ssp int, partition int, offset bigint, timestamp_us bigint, headers {HEADERS}, raw_key binary, raw_value binary, low int"
 )
 _REFUSED = {
     "Aggregate": "an aggregation",
@@ -59,7 +59,7 @@ def spark_type(serde: Any) -> str:
 def opened(read: Any) -> Any:
     """The reader's rows as user expressions see them."""
     return read.select(
-        F.struct("ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value").alias("_at"),
+        F.struct("ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value", "low").alias("_at"),
         "key",
         "value",
         F.timestamp_micros("timestamp_us").alias("timestamp"),
@@ -236,12 +236,13 @@ def selected(
     sides: Sequence[EndpointSide],
     types: Sequence[Any],
     own_times: bool | None = None,
+    is_elastic: bool = False,
 ) -> Any:
     """Rows of endpoints `numbers` of `count` as the worker takes them: key and value in columns of their endpoint; of several
     endpoints, which have one reader, with the columns of `branched` that say for which of them a row is. `own_times`: with a
-    column of the records' own times, where another endpoint has it with nulls in it (None: without). A key or value that no
-    expression touched stays its original bytes. `types`: per endpoint the Spark types of its columns, so that several
-    endpoints fit into one DataFrame."""
+    column of the records' own times, where another endpoint has it with nulls in it (None: without). `is_elastic`: with the low
+    bits of the keys' hashes. A key or value that no expression touched stays its original bytes. `types`: per endpoint the
+    Spark types of its columns, so that several endpoints fit into one DataFrame."""
     common = [
         F.lit(numbers[0]).alias("endpoint"),
         F.col("_at.ssp").alias("ssp"),
@@ -250,6 +251,8 @@ def selected(
         F.col("_at.headers").alias("headers"),
     ]
     own_us = F.col("_at.timestamp_us") if own_times else None if own_times is None else F.lit(None)
+    if is_elastic:
+        common.append(F.col("_at.low"))
     taken = {}
     for number, side in zip(numbers, sides, strict=True):
         key, value = (f"made_key_{number}", f"made_value_{number}") if len(numbers) > 1 else ("key", "value")

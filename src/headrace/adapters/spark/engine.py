@@ -226,7 +226,7 @@ class SparkEngine:
             rows = columns.branched(read, program.source(numbers[0]), chains)
         sides = [program.endpoint_sides[number] for number in numbers]
         own_times = _is_timed(program, numbers[0]) if is_any_timed else None
-        return columns.selected(rows, named, of, sides, types, own_times)
+        return columns.selected(rows, named, of, sides, types, own_times, program.is_elastic)
 
     def _behind_chain(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
         """The rows of one endpoint behind its chain, as users see them."""

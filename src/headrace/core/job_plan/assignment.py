@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.core.job_plan.grouper_calls import groups_of
@@ -20,8 +21,8 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 
 Assignment = Mapping[SSP, tuple[TaskName, ...]]
-"""Every SSP (with its bucket, where the factor is above 1) to the tasks that read it, sorted: several, of a broadcast
-stream or under AllSspsToEveryTask."""
+"""Every whole partition to the tasks that read it, sorted: several, of a broadcast stream, under AllSspsToEveryTask, and
+where it is read by virtual tasks, each a key bucket of it."""
 
 
 def tasks_of(
@@ -39,7 +40,7 @@ def tasks_of(
 
     Raises `ConfigError` where a grouper of a user raises, or gives what are no tasks of these partitions, each in one;
     `IncompatibleChangeError` where under state it does not give a partition that a stream has grown by to the task that has
-    its keys; `NotSupportedError` where every task would read everything under state.
+    its keys; `NotSupportedError` where every task would read everything under state, or under a factor above 1.
     """
     everything = sorted(set(ssps))
     assert all(ssp.key_bucket is None for ssp in everything), "tasks are made of whole partitions"
@@ -51,6 +52,12 @@ def tasks_of(
             raise NotSupportedError(
                 f"ssp_grouper {grouper}: sub-topology {sub.title!r} has state, and every task would count every record",
                 "leave ssp_grouper unset",
+            )
+        if factor > 1:
+            raise NotSupportedError(
+                f"elasticity_factor {factor} under ssp_grouper {grouper}: every task reads everything there, and key buckets "
+                "would take from each what it is there to read",
+                "set elasticity_factor to 1, or leave ssp_grouper unset",
             )
         groups: Groups = grouper.group({}, everything)
         to_all: list[SSP] = []
@@ -69,16 +76,17 @@ def tasks_of(
     whole = (TaskModel(name, tuple(sorted({*ssps, *to_all}))) for name, ssps in owned.items())
     broadcast = {ssp.system_stream for ssp in to_all}
     virtual = (task for model in whole for task in virtual_tasks_of(model, factor, broadcast))
-    return tuple(sorted(virtual, key=lambda task: task.name))
+    return tuple(sorted(virtual, key=lambda task: task.name.sort_key))
 
 
 def owners_of(tasks: Iterable[tuple[TaskName, Iterable[SSP]]]) -> dict[SSP, tuple[TaskName, ...]]:
-    """The tasks that read each SSP, all sorted."""
+    """The tasks that read each whole partition, or a key bucket of it; all sorted."""
     readers: dict[SSP, set[TaskName]] = {}
     for name, ssps in tasks:
         for ssp in ssps:
-            readers.setdefault(ssp, set()).add(name)
-    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+            readers.setdefault(ssp.whole, set()).add(name)
+    by_name = attrgetter("sort_key")
+    return {ssp: tuple(sorted(readers[ssp], key=by_name)) for ssp in sorted(readers, key=by_name)}
 
 
 def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
@@ -94,7 +102,7 @@ def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, .
     read = {ssp.system_stream for ssp in now}
     kept = {ssp: names for ssp, names in previous.items() if ssp.system_stream not in read}
     both = {**kept, **now}
-    return {ssp: both[ssp] for ssp in sorted(both)}
+    return {ssp: both[ssp] for ssp in sorted(both, key=attrgetter("sort_key"))}
 
 
 def bases_of(previous: Assignment, recorded: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -36,16 +36,16 @@ class InheritedPositions:
         Tasks 0 and 1 read a partition up to 5 and 8: a task of another name that gets it begins at 5, so that no
         record is skipped. None where no task read it.
         """
-        return self.by_task.get((task, ssp), self.lowest.get(ssp.whole))
+        return self.by_task.get((task, ssp), self.lowest.get(ssp))
 
     def watermarks_of(self, task: TaskModel, found: Checkpoint | None) -> dict[SystemStreamPartition, int]:
         """Per SSP of a task what it has reported, as `found` says; of one that others read, what they have."""
         own = {} if found is None else {ssp: found.watermarks.get(ssp) for ssp in found.positions}
-        known = {ssp: own[ssp] if ssp in own else self.watermarks.get(ssp.whole) for ssp in task.ssps}
+        known = {ssp: own[ssp] if ssp in own else self.watermarks.get(ssp) for ssp in task.partitions}
         return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
 
     def positions(self) -> list[tuple[SSP, int]]:
-        return sorted((ssp.whole, position) for (_, ssp), position in self.by_task.items())
+        return sorted((ssp, position) for (_, ssp), position in self.by_task.items())
 
 
 def inherited_positions_of(
@@ -56,7 +56,7 @@ def inherited_positions_of(
     by_task = {(one.task, one.ssp): one.position for one in left if ids.get(one.ssp.stream) == one.stream_id}
     lowest: dict[SSP, int] = {}
     for (_, ssp), position in by_task.items():
-        lowest[ssp.whole] = min(position, lowest.get(ssp.whole, position))
+        lowest[ssp] = min(position, lowest.get(ssp, position))
     for checkpoint in stored.values():
         by_task |= {(checkpoint.task, ssp): position for ssp, position in checkpoint.positions.items()}
     return InheritedPositions(by_task, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))

@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.model.job_model import ContainerModel, JobModel, TaskModel
+from headrace.model.tasks import TaskName
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
     """`tasks`, in order of their names, in `count` containers (or fewer: none is empty), numbered from lane 0.
 
-    Neighbours stay together, and sizes differ by at most 1: 7 tasks in 3 containers are 3, 2, 2.
+    Neighbours stay together, and sizes differ by at most 1: 7 tasks in 3 containers are 3, 2, 2. The virtual tasks of a task
+    count as one, and are in one container, which reads their partitions once.
     """
     assert count >= 1, count
-    ordered = sorted(tasks, key=lambda task: task.name)
-    assert len({task.name for task in ordered}) == len(ordered), "two tasks of one name"
+    siblings: dict[TaskName, list[TaskModel]] = {}
+    for task in sorted(tasks, key=lambda task: task.name.sort_key):
+        siblings.setdefault(task.name.whole, []).append(task)
+    assert len({task.name for task in tasks}) == len(tasks), "two tasks of one name"
+    ordered = [siblings[name] for name in sorted(siblings, key=lambda name: name.sort_key)]
     lanes = min(count, len(ordered))
     containers, start = [], 0
     for lane in range(lanes):
         size = len(ordered) // lanes + (lane < len(ordered) % lanes)
-        containers.append(ContainerModel(lane, tuple(ordered[start : start + size])))
+        mine = (task for group in ordered[start : start + size] for task in group)
+        containers.append(ContainerModel(lane, tuple(mine)))
         start += size
     return tuple(containers)
 

@@ -80,7 +80,7 @@ def _check_stored(carried: InheritedPositions, draft: Draft, snapshot: Snapshot)
     positions = [
         (ssp, position)
         for ssp, position in carried.positions()
-        if ssp.stream in checked and ssp not in to_set and not beyond_skipped({ssp.whole: position}, skipped_ranges)
+        if ssp.stream in checked and ssp not in to_set and not beyond_skipped({ssp: position}, skipped_ranges)
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(terms.system, s, p): offset for s in streams for p, offset in draft.offsets.beginnings(s).items()}
@@ -105,7 +105,7 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
         for task in model.sub_topology(sub.name).tasks:
             found = snapshot.checkpoints.get(task.name)
             begun: dict[SSP, int] = {}
-            for ssp in task.ssps:
+            for ssp in task.partitions:
                 source, position = sources[ssp.stream], carried.position(task.name, ssp)
                 if source.broadcast:  # a task that is new has to read what the others have read
                     position = carried.by_task.get((task.name, ssp))
@@ -114,10 +114,16 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
                     position = starts.of(source, ssp, as_a_new_job=is_reset)
                 begun[ssp] = position
             watermarks = carried.watermarks_of(task, found)
-            watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
+            watermarks |= inherited_watermarks(set(task.partitions) - set(watermarks), carried.watermarks, before)
             if found is None:
                 found = Checkpoint(task.name, RoundId(snapshot.epoch, sub.name, 0), model.version, begun)
-            checkpoints[task.name] = replace(found, positions=begun, watermarks=watermarks, job_model_version=model.version)
+            checkpoints[task.name] = replace(
+                found,
+                positions=begun,
+                watermarks=watermarks,
+                job_model_version=model.version,
+                broadcast=task.broadcast,
+            )
     return replace(draft.saying(*starts.notes), checkpoints=checkpoints, bootstraps=frozenset(starts.bootstraps))
 
 
@@ -144,7 +150,6 @@ class _Starts:
         self.notes: list[str] = []
 
     def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
-        ssp = ssp.whole
         is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
         is_at_first = is_born or source.kind is SourceKind.REPARTITION
         start = start_of("earliest" if is_at_first else source.start)

@@ -56,14 +56,14 @@ def _program_of(
         outputs.add(dead_letter)
     units = [f"{node.timestamp_unit} {far_us}" for node in sub.nodes if isinstance(node, Source) and node.timestamp is not None]
     text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes), *units])
-    endpoints = endpoints_of(sub, topology)
+    endpoints, is_elastic = endpoints_of(sub, topology), any(task.name.bucket for task in model.sub_topology(sub.name).tasks)
     return Program(
         id=hashlib.sha256(text.encode()).hexdigest()[:16],
         application=topology.application,
         sub_topology=sub.name,
         nodes=tuple(in_databases(node, model.databases) for node in sub.nodes),
         endpoints=endpoints,
-        endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides) for endpoint in endpoints),
+        endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides, is_elastic) for endpoint in endpoints),
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
         dead_letter=dead_letter,
         stateful=has_state(sub),
@@ -73,6 +73,7 @@ def _program_of(
         emission=emission_of(topology.nodes),
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
         far_us=far_us,
+        is_elastic=is_elastic,
     )
 
 
@@ -88,12 +89,13 @@ def _seeing_replays(program: Program) -> Program:
     return replace(program, id=f"{program.id}-replays", endpoint_sides=sides, marked_endpoints=frozenset(numbers))
 
 
-def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:
+def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides], is_elastic: bool) -> EndpointSide:
     key, value = sides[endpoint.entry]
+    parts = PARTS if endpoint.chain else parts_used(sub.nodes, endpoint)
     return EndpointSide(
         key,
         value,
         any(isinstance(node, (SelectKey, Transform)) for node in endpoint.chain),
         any(isinstance(node, (MapValues, Transform)) for node in endpoint.chain),
-        PARTS if endpoint.chain else parts_used(sub.nodes, endpoint),
+        parts | {"key"} if is_elastic else parts,
     )

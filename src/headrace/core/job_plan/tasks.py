@@ -18,12 +18,20 @@ from headrace.core.topology.partition_counts import unused_hints
 from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.errors import NotSupportedError
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 
 
 def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Group partitions into tasks, and tasks into containers."""
+    """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
+    factor, before = draft.terms.elasticity_factor, snapshot.model
+    if before is not None and before.elasticity_factor != factor and snapshot.checkpoints:
+        raise NotSupportedError(
+            f"elasticity_factor is {factor}, and application {draft.terms.application!r} has run with "
+            f"{before.elasticity_factor}: its positions and state are of those tasks",
+            f"set it to {before.elasticity_factor}, or run the application under another name, from the beginning",
+        )
     return replace(draft, tasks=tuple(_sub_model(sub, draft) for sub in draft.terms.subs))
 
 
@@ -77,6 +85,7 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
         seen.counts,
         remembered(edit.carried, edit.forms),
         stream_ids=ids,
+        elasticity_factor=terms.elasticity_factor,
         left=left_of(snapshot.model, snapshot.checkpoints, seen.counts),
         partitioned_by_users=tuple(partitioners_of(terms.topology)),
         partitioned_otherwise=otherwise,

@@ -154,8 +154,8 @@ def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) ->
     (110, 20)
     """
     return tuple(
-        replace(move, in_skipped_ranges=sum(shared(move.span, span) for span in skipped_ranges[move.ssp.whole]))
-        if move.ssp.whole in skipped_ranges
+        replace(move, in_skipped_ranges=sum(shared(move.span, span) for span in skipped_ranges[move.ssp]))
+        if move.ssp in skipped_ranges
         else move
         for move in moves
     )
@@ -165,11 +165,10 @@ def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarge
     """What is to be said where moves come across skipped ranges of earlier rewinds, not within those of this one; None: none
     does."""
     found = {
-        (ssp, span)
+        (move.ssp, span)
         for move in moves
-        for ssp in [move.ssp.whole]
-        for span in older.get(ssp, ())
-        if shared(move.span, span) and not _is_within(span, past.skipped_ranges.get(ssp))
+        for span in older.get(move.ssp, ())
+        if shared(move.span, span) and not _is_within(span, past.skipped_ranges.get(move.ssp))
     }
     return f"still skipped, because an earlier rewind wrote it again: {_spans_text(found)}" if found else None
 

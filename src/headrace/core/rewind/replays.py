@@ -88,8 +88,8 @@ def within_replays(ends: Mapping[SSP, int], replays: Mapping[TaskPartition, Repl
     that all which a task reads of an SSP in a round is either read again or new."""
     allowed = dict(ends)
     for (_, ssp), replay in replays.items():
-        if ssp.whole in allowed:
-            allowed[ssp.whole] = min(replay.until, allowed[ssp.whole])
+        if ssp in allowed:
+            allowed[ssp] = min(replay.until, allowed[ssp])
     return allowed
 
 

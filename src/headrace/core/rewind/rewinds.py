@@ -95,8 +95,8 @@ class _RewindPlanner:
     def asked_of(self, task: TaskName) -> dict[SSP, int]:
         asked = dict(self.targets.get(task, {}))
         for ssp in self.checkpoints[task].positions:
-            if ssp.whole in self.limits:
-                asked[ssp] = min(self.limits[ssp.whole], asked.get(ssp, self.limits[ssp.whole]))
+            if ssp in self.limits:
+                asked[ssp] = min(self.limits[ssp], asked.get(ssp, self.limits[ssp]))
         return asked
 
     def is_ahead(self, task: TaskName) -> bool:
@@ -108,7 +108,7 @@ class _RewindPlanner:
         beginnings = {}
         for ssp in checkpoint.positions:  # what lies behind a limit is skipped: it may be deleted
             beginning = self.beginning(ssp)
-            beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
+            beginnings[ssp] = min(beginning, self.limits.get(ssp, beginning))
         found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
         # What came of a stream that is not read now would not come again.
         return found[1:] if found and found[0].order == EMPTY_ORDER and task.sub_topology in self.formerly_other else found
@@ -208,7 +208,7 @@ def _past(
     for task in sorted(going.checkpoints):
         by_sub.setdefault(task.sub_topology, []).append(task)
         for ssp in going.checkpoints[task].positions:
-            read.setdefault(ssp.stream, set()).add(ssp.whole)
+            read.setdefault(ssp.stream, set()).add(ssp)
     by_cuts = going_by_cuts(flows)
     skipped_ranges: dict[SSP, Span] = {}
     for flow in flows:
@@ -229,7 +229,7 @@ def _past(
 
 def rewind_of(past: RewindTarget, checkpoints: Mapping[TaskName, Checkpoint], now_us: int) -> Rewind:
     """What is to be stored of it. `checkpoints`: where all tasks were before."""
-    reading = {task for task, one in checkpoints.items() if any(ssp.whole in past.skipped_ranges for ssp in one.positions)}
+    reading = {task for task, one in checkpoints.items() if any(ssp in past.skipped_ranges for ssp in one.positions)}
     rounds = {task: checkpoints[task].round_id for task in sorted(reading | past.versions.keys())}
     return Rewind(now_us, rounds, past.skipped_ranges)
 

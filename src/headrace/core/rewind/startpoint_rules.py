@@ -199,10 +199,10 @@ def held_for_bootstrap(
             ssp
             for ssp, position in checkpoint.positions.items()
             for until in [bootstraps.get((checkpoint.task, ssp), 0)]
-            if position < min(until, most.get(ssp.whole, until))
+            if position < min(until, most.get(ssp, until))
         }
         streams = {ssp.stream for ssp in first}
         for ssp, position in checkpoint.positions.items() if first else ():
-            if ssp.stream not in streams and ssp.whole in allowed:
-                allowed[ssp.whole] = min(position, allowed[ssp.whole])
+            if ssp.stream not in streams and ssp in allowed:
+                allowed[ssp] = min(position, allowed[ssp])
     return allowed

@@ -151,7 +151,7 @@ def inherited_watermarks(ssps: Iterable[SSP], known: Mapping[SSP, int], before: 
 
     `known`: of the partitions that were there. `before`: how many those were, by stream.
     """
-    grown = {ssp: replace(ssp.whole, partition=ssp.partition % before[ssp.stream]) for ssp in ssps if ssp.stream in before}
+    grown = {ssp: replace(ssp, partition=ssp.partition % before[ssp.stream]) for ssp in ssps if ssp.stream in before}
     return {
         ssp: known[parent] for ssp, parent in sorted(grown.items()) if parent.partition != ssp.partition and parent in known
     }

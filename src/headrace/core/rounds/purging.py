@@ -17,7 +17,7 @@ def lowest_positions(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:
     lowest: dict[SSP, int] = {}
     for checkpoint in checkpoints:
         for ssp, position in checkpoint.positions.items():
-            lowest[ssp.whole] = min(position, lowest.get(ssp.whole, position))
+            lowest[ssp] = min(position, lowest.get(ssp, position))
     return lowest
 
 

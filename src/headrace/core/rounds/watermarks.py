@@ -30,11 +30,20 @@ def checked_time_us(time_us: int) -> int:
 
 
 def joined_reports(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:
-    """Per whole partition the highest time that any task has reported: siblings then judge alike."""
+    """Per partition the highest time that was reported by a task at the lowest position: of those that have read on, records
+    come that are not read by all. So virtual tasks judge alike, and none closes the windows of one that is behind."""
+    lowest: dict[SSP, int] = {}
     joined: dict[SSP, int] = {}
     for checkpoint in checkpoints:
-        for ssp, watermark in checkpoint.watermarks.items():
-            joined[ssp.whole] = max(watermark, joined.get(ssp.whole, watermark))
+        for ssp, position in checkpoint.positions.items():
+            watermark = checkpoint.watermarks.get(ssp)
+            if ssp in lowest and position > lowest[ssp]:
+                continue
+            if ssp not in lowest or position < lowest[ssp]:
+                lowest[ssp] = position
+                joined.pop(ssp, None)
+            if watermark is not None:
+                joined[ssp] = max(watermark, joined.get(ssp, watermark))
     return joined
 
 
@@ -60,4 +69,4 @@ def joint_watermark(inputs: Iterable[tuple[int | None, bool]]) -> int | None:
 
 def task_watermark(ssps: Iterable[SSP], known: Mapping[SSP, int | None], idle: Collection[SSP]) -> int | None:
     """The watermark of a task that reads `ssps`: see `joint_watermark`. `idle`: whole SSPs."""
-    return joint_watermark((known.get(ssp), ssp in idle) for ssp in {ssp.whole for ssp in ssps})
+    return joint_watermark((known.get(ssp), ssp in idle) for ssp in ssps)

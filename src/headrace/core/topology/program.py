@@ -35,7 +35,8 @@ class Program:
     `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose
     timers are kept under a name that they had before; `far_us`: an event time that lies further from its record's own is
-    reported (`core.rounds.event_times`), 0: none is."""
+    reported (`core.rounds.event_times`), 0: none is; `is_elastic`: tasks are virtual ones, which share out the rows of a
+    partition by their keys as they were read."""
 
     id: str
     application: str
@@ -54,6 +55,7 @@ class Program:
     marked_endpoints: frozenset[int] = frozenset()
     timer_owners: dict[str, str] = field(default_factory=dict)
     far_us: int = 0
+    is_elastic: bool = False
 
     @property
     def is_plain(self) -> bool:

@@ -63,7 +63,7 @@ class RoundPlanner:
         self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
         self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
-        self._ssps = tuple(sorted({ssp.whole for task in task_positions.tasks for ssp in task.ssps}))
+        self._ssps = tuple(sorted({ssp for task in task_positions.tasks for ssp in task.partitions}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
@@ -148,7 +148,7 @@ class RoundPlanner:
         owner = next(
             container
             for container in self._containers.values()
-            if any(ssp.whole == piece.ssp for task in container.tasks for ssp in task.ssps)
+            if any(piece.ssp in task.partitions for task in container.tasks)
         )
         if owner.lane not in planned.lanes:
             owner = self._containers[min(planned.lanes)]
@@ -203,7 +203,7 @@ class RoundPlanner:
         checkpoints = self._task_positions.checkpoints
         lanes = {}
         for container in self._containers.values():
-            pieces = [ranges[ssp.whole] for task in container.tasks for ssp in task.ssps if ssp.whole in ranges]
+            pieces = [ranges[ssp] for ssp in _ssps_of(container, ranges)]
             is_due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
             if pieces or is_due or container.lane in renewed:
                 lanes[container.lane] = sum(piece.records for piece in pieces)
@@ -213,7 +213,7 @@ class RoundPlanner:
         """What the work of each lane amounts to, in records: those that it reads, and what its tasks cost themselves."""
         found = []
         for lane, count in records.items():
-            reading = [task for task in self._containers[lane].tasks if any(ssp.whole in ranges for ssp in task.ssps)]
+            reading = [task for task in self._containers[lane].tasks if any(ssp in ranges for ssp in task.partitions)]
             found.append((lane, count + TASK_RECORDS * len(reading)))
         return found
 
@@ -272,15 +272,15 @@ class RoundPlanner:
         base = self._task_positions.checkpoints[task.name]
         return TaskPlan(
             str(task.name),
-            {self._numbers[ssp.whole]: base.positions[ssp] for ssp in task.ssps},
+            {self._numbers[ssp]: base.positions[ssp] for ssp in task.partitions},
             base.head,
             watermark_us,
             base.event_timer_us,
             base.wall_timer_us,
             str(base.round_id),
-            {self._numbers[ssp.whole]: time_us for ssp, time_us in base.watermarks.items() if ssp.whole in self._numbers},
+            {self._numbers[ssp]: time_us for ssp, time_us in base.watermarks.items() if ssp in self._numbers},
             {  # one of a stream that is not read now waits for when it is again
-                self._numbers[ssp.whole]: pending
+                self._numbers[ssp]: pending
                 for ssp, pending in self._startpoints.pending_of(task.name).items()
                 if ssp in base.positions
             },
@@ -303,7 +303,7 @@ def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
 
 def _ssps_of(container: ContainerModel, ranges: Mapping[SSP, OffsetRange]) -> list[SSP]:
     """Of the partitions that a round reads, those of the container's tasks."""
-    return sorted({ssp.whole for task in container.tasks for ssp in task.ssps if ssp.whole in ranges})
+    return sorted({ssp for task in container.tasks for ssp in task.partitions if ssp in ranges})
 
 
 def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:

@@ -63,7 +63,7 @@ class RoundScheduler:
             above = self._runners[writer].task_positions
             idle = above.idle(now_s, self._idle_timeout_s)
             marks = above.watermarks(idle)
-            tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
+            tasks.extend((marks[task.name], all(ssp in idle for ssp in task.partitions)) for task in above.tasks)
         return joint_watermark(tasks)
 
 

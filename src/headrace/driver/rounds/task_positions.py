@@ -50,6 +50,7 @@ class TaskPositions:
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
+        self._reported = joined_reports(self.checkpoints.values())
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
         self._system, self._skipped = system, skipped_ranges or {}
@@ -70,6 +71,8 @@ class TaskPositions:
         workers count what passed the Column prefix, and a record that several tasks read several times."""
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
+        for ssp, time_us in joined_reports(self.checkpoints.values()).items():
+            self._reported[ssp] = max(time_us, self._reported.get(ssp, time_us))
         after = self.positions()
         return sum(position - before[ssp] for ssp, position in after.items()) - skipped_between(before, after, self._skipped)
 
@@ -148,11 +151,11 @@ class TaskPositions:
 
     def watermarks(self, idle: set[SSP]) -> dict[TaskName, int | None]:
         """The watermark of every task as it is: what the next round judges by."""
-        known: dict[SSP, int | None] = dict(joined_reports(self.checkpoints.values()))
+        known: dict[SSP, int | None] = dict(self._reported)
         for ssp, (_, watermark_us) in self.upstream_within(self.positions()).items():
             before = known.get(ssp)
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
-        return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}
+        return {task.name: task_watermark(task.partitions, known, idle) for task in self.tasks}
 
     # --- new partitions, which are held back until their parents are read ----------------------------------------------
 

@@ -23,9 +23,10 @@ from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
+from headrace.worker.batch_keys import key_lows
 from headrace.worker.merging import merging_tasks
 from headrace.worker.ports import ReaderReport, RoundSignals
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Field, Rows, flat
 
 _REPORT = msgspec.json.Decoder(ReaderReport)
 Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`
@@ -94,7 +95,7 @@ def _read(
                 cuts.setdefault(ssp, int(offsets[0]))
             has_begun = True
             if ssp not in cuts:
-                yield from _typed(plans[0], source, ssp, offsets, batch, known, rejects)
+                yield from _typed(plans[0], source, (ssp, offsets, batch), known, rejects, program.is_elastic)
     return msgspec.json.encode(ReaderReport(rejects, cuts))
 
 
@@ -116,12 +117,12 @@ def _is_over(signals: RoundSignals, deadline_s: float) -> bool:
 def _typed(
     plan: ContainerPlan,
     source: Source,
-    ssp: int,
-    offsets: Any,
-    batch: pa.RecordBatch,
+    piece: tuple[int, Any, pa.RecordBatch],
     known: set[tuple[int, int]],
     rejects: list[Reject],
+    is_elastic: bool,
 ) -> Iterator[pa.RecordBatch]:
+    ssp, offsets, batch = piece
     key, key_failures = _decoded(source.key, batch.column("key"))
     value, value_failures = _decoded(source.value, batch.column("value"))
     failures = dict(value_failures) | dict(key_failures)
@@ -137,6 +138,7 @@ def _typed(
         "headers": batch.column("headers"),
         "raw_key": batch.column("key"),
         "raw_value": batch.column("value"),
+        "low": key_lows(flat(batch.column("key")), offsets) if is_elastic else pa.nulls(count, pa.int32()),
         "key": key,
         "value": value,
     }
@@ -265,6 +267,8 @@ def _rows(batch: pa.RecordBatch, program: Program, endpoint: int, column: int) -
     )
     if "own_us" in batch.schema.names and not batch.column("own_us").null_count:  # null in rows of endpoints without a time
         rows.own_us = batch.column("own_us").to_numpy()
+    if program.is_elastic:
+        rows.low = batch.column("low").to_numpy()
     return rows
 
 

@@ -16,7 +16,7 @@ from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_togeth
 from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
-from headrace.adapters.kafka.positions import Position, task_positions
+from headrace.adapters.kafka.positions import Position, container_positions
 from headrace.codec.documents import decode, encode
 from headrace.core.topology.program import Program
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
@@ -57,13 +57,16 @@ class KafkaWorkerPorts(WorkerState):
 
     def _base(self) -> list[Position]:
         names = [SSP(*parts) for parts in self._plan.ssps]
-        positions: list[Position] = []
-        for task in self._plan.tasks:
-            offsets = {names[number]: offset for number, offset in task.positions.items()}
-            name, round_id = TaskName.parse(task.name), round_id_of(task.round_id)
-            checkpoint = Checkpoint(name, round_id, self._plan.job_model_version, offsets)
-            positions += task_positions(self._program.application, checkpoint, self._shared)
-        return positions
+        bases = [
+            Checkpoint(
+                TaskName.parse(task.name),
+                round_id_of(task.round_id),
+                self._plan.job_model_version,
+                {names[number]: offset for number, offset in task.positions.items()},
+            )
+            for task in self._plan.tasks
+        ]
+        return container_positions(self._program.application, bases, self._shared)
 
     def _committed_before(self) -> list[Checkpoint]:
         """What an attempt of this very round has committed: the checkpoints are in their topic."""
@@ -120,7 +123,7 @@ class KafkaWorkerPorts(WorkerState):
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Which process has the lane's producer now."""
         application = self._program.application
-        positions = [p for checkpoint in checkpoints for p in task_positions(application, checkpoint, self._shared)]
+        positions = container_positions(application, checkpoints, self._shared)
         records = [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints]
         self._transaction.commit(positions, records, checkpoint_topic(application))
         return process_token()

@@ -127,7 +127,7 @@ def forget(application: str, state_uri: str) -> None:
 
 
 LOG = logging.getLogger("headrace.processor")
-TASKS_MAX = 256  # tasks move between worker processes: what was not used for longest goes
+TASKS_MAX = 4_096  # tasks move between worker processes: what was not used for longest goes
 
 
 class WorkerCaches:

@@ -317,6 +317,13 @@ class TaskState:
         """Whether anything was put or deleted in this round."""
         return any(database.changed for database in self._databases.values())
 
+    def changed_bounds(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Of each database with changes its name, and the lowest and the highest of their layout keys."""
+        for name, database in self._databases.items():
+            if database.changed:
+                keys, _ = database.changes()
+                yield name, keys[0], keys[-1]
+
     def drop(self, databases: Sequence[str]) -> None:
         """Delete what is left of databases that are no longer used, if the round changed anything. At most `DROPPED_MAX`
         entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then without them, and files

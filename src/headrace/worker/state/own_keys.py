@@ -1,0 +1,57 @@
+"""A virtual task's state is of its own key bucket only: entries of other keys would be lost to their task at the next change of
+the elasticity factor, and to those who look up a key. So a round that would commit such an entry fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.keys.key_layout import bucket_range, split_state_key, time_bucket_range
+from headrace.core.topology.sub_topologies import stores_of
+from headrace.errors import StateError
+from headrace.model.topology import Source
+
+_BY_TIME = ("~expiry", "~timers.event", "~timers.wall")
+_OF_THE_TASK = "~hints"  # not by key
+
+
+def check_own_keys(task_run: Any, state: Any) -> None:
+    """`StateError` where a round of a virtual task has changed an entry under a key that is not of its bucket. Stores of what
+    is broadcast are whole in every task."""
+    bucket = task_run.bucket
+    if bucket is None:
+        return
+    shared = _broadcast_stores(task_run.program)
+    for name, first, last in state.changed_bounds():
+        if name == _OF_THE_TASK or name in shared:
+            continue
+        low, high = (time_bucket_range if name in _BY_TIME else bucket_range)(bucket.index, bucket.factor)
+        for layout in (first, last):
+            if layout < low or (high is not None and layout >= high):
+                raise StateError(
+                    f"task {task_run.task}: {_operator_of(name, task_run.program)} has changed state under "
+                    f"{_shown(name, layout)}, which is not of key bucket {bucket.index} of {bucket.factor}",
+                    "state is kept under the key of the record as it was read: where a function gives records other keys, use "
+                    "select_key, or name them in the operator (key=), so that they are repartitioned",
+                )
+
+
+def _broadcast_stores(program: Any) -> frozenset[str]:
+    shared = {node.name for node in program.nodes if isinstance(node, Source) and node.broadcast}
+    found = set[str]()
+    for node in program.nodes:  # parents come before their children
+        if node.parents and shared.issuperset(node.parents):
+            shared.add(node.name)
+            found.update(store.kept_in for store in stores_of(node))
+    return frozenset(found)
+
+
+def _operator_of(database: str, program: Any) -> str:
+    for node in program.nodes:
+        for store in stores_of(node):
+            if store.kept_in == database:
+                return f"operator {node.name!r}, in store {store.name!r},"
+    return f"an operator, in {database},"
+
+
+def _shown(database: str, layout: bytes) -> str:
+    return "a time of a key" if database in _BY_TIME else f"key {split_state_key(layout)[0]!r:.120}"
