@@ -12,6 +12,7 @@ import pytest
 import xxhash
 
 import headrace as hr
+from headrace.client.startpoints import Startpoints
 from headrace.errors import NotSupportedError, StateError
 from headrace.testing import Driver
 
@@ -215,6 +216,24 @@ def test_a_startpoint_moves_all_siblings_or_the_one_that_it_names() -> None:
         again = {record.key for record in driver.read("out", key=hr.Bytes())}
         assert one in again
         assert {bucket_of(key, 0, 4) for key in again} == {2}
+
+
+def test_exported_positions_are_of_whole_partitions() -> None:
+    with Driver(counting(4)) as driver:
+        for number in range(40):
+            driver.send("in", b"k%d" % (number % 8), {})
+        driver.run()
+        with Startpoints(driver.app.name, driver._config(), driver.app.topology(), driver._system) as points:
+            exported = points.export_positions()
+            assert [(one.stream, one.partition, one.offset, one.task) for one in exported.positions] == [("in", 0, 40, None)]
+            assert points.preview_import(exported).entries == ()
+            for number in range(40):
+                driver.send("in", b"k%d" % (number % 8), {})
+            driver.run()
+            points.write(points.preview_import(exported))
+        driver.run()
+        counts = [driver.store("counts").get(b"k%d" % number) for number in range(8)]
+        assert counts == [15] * 8, "five of each key were counted again"
 
 
 def test_a_virtual_task_that_is_set_back_by_a_day_is_not_late_by_its_siblings() -> None:

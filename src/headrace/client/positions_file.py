@@ -44,12 +44,17 @@ def positions_of(job: StoredJob, now_us: int) -> Exported:
     """Where every task is, as committed, by stream and partition."""
     found = []
     for ssp, tasks in sorted(job.owners.items()):
-        for task in tasks:
-            if (offset := job.positions.get((task, ssp))) is not None:
-                watermark_us = job.checkpoints[task].watermarks.get(ssp)
-                watermark = None if watermark_us is None else time_text(watermark_us)
-                name = str(task) if len(tasks) > 1 else None
-                found.append(ExportedPosition(ssp.stream, ssp.partition, offset, name, watermark))
+        at = {task: offset for task in tasks if (offset := job.positions.get((task, ssp))) is not None}
+        rows: list[tuple[int, str | None, int | None]]
+        marks = {task: job.checkpoints[task].watermarks.get(ssp) for task in at}
+        if len({task.whole for task in at}) == len(set(at.values())) == 1:  # virtual tasks that are at one place
+            known = [mark for mark in marks.values() if mark is not None]
+            rows = [(min(at.values()), None, max(known, default=None))]
+        else:
+            rows = [(offset, str(task) if len(tasks) > 1 else None, marks[task]) for task, offset in at.items()]
+        for offset, name, mark in rows:
+            watermark = None if mark is None else time_text(mark)
+            found.append(ExportedPosition(ssp.stream, ssp.partition, offset, name, watermark))
     return Exported(VERSION, job.application, time_text(now_us), tuple(found))
 
 

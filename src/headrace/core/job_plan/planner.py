@@ -18,13 +18,13 @@ from headrace.core.job_plan.programs import programs
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.job_plan.streams import changed_streams, streams
-from headrace.core.job_plan.tasks import compatibility, creations, job_model, tasks
+from headrace.core.job_plan.tasks import compatibility, creations, elasticity, job_model, tasks
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 
 Step = Callable[[Draft, Snapshot], Draft]
 """Decides one thing: the draft with it. A step that cannot raises the error that says why."""
 
-BEFORE_ENGINE: tuple[Step, ...] = (edits, streams, stranded)
+BEFORE_ENGINE: tuple[Step, ...] = (elasticity, edits, streams, stranded)
 """What can be refused while nothing is held, and no engine is there."""
 
 STEPS: tuple[Step, ...] = (

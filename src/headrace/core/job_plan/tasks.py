@@ -23,8 +23,8 @@ from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 
 
-def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
+def elasticity(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Refuse another elasticity factor than that of the stored tasks."""
     factor, before = draft.terms.elasticity_factor, snapshot.model
     if before is not None and before.elasticity_factor != factor and snapshot.checkpoints:
         raise NotSupportedError(
@@ -32,6 +32,11 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
             f"{before.elasticity_factor}: its positions and state are of those tasks",
             f"set it to {before.elasticity_factor}, or run the application under another name, from the beginning",
         )
+    return draft
+
+
+def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
     return replace(draft, tasks=tuple(_sub_model(sub, draft) for sub in draft.terms.subs))
 
 
