@@ -24,7 +24,7 @@ from headrace.errors import FencedError, HeadraceError, UnavailableError
 Step = Callable[[Draft, Snapshot], Draft]
 """Decides one thing: the draft with it. A step that cannot raises the error that says why."""
 
-BEFORE_ENGINE: tuple[Step, ...] = (elasticity, edits, streams, stranded)
+BEFORE_ENGINE: tuple[Step, ...] = (edits, elasticity, streams, stranded)
 """What can be refused while nothing is held, and no engine is there."""
 
 STEPS: tuple[Step, ...] = (
