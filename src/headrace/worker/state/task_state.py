@@ -248,6 +248,11 @@ class Database:
                 at = len(order) if following is None else bisect_left(order, following, at)
         return first.values()
 
+    def changed_bounds(self) -> tuple[bytes, bytes]:
+        """The lowest and the highest of the keys that changed, of which there is one at least."""
+        keys = self._sorted_keys()
+        return keys[0], keys[-1]
+
     def changes(self) -> tuple[list[bytes], list[bytes | None]]:
         """The keys that changed, sorted, and their values; None where a key was deleted."""
         keys = self._sorted_keys()
@@ -321,8 +326,7 @@ class TaskState:
         """Of each database with changes its name, and the lowest and the highest of their layout keys."""
         for name, database in self._databases.items():
             if database.changed:
-                keys, _ = database.changes()
-                yield name, keys[0], keys[-1]
+                yield name, *database.changed_bounds()
 
     def drop(self, databases: Sequence[str]) -> None:
         """Delete what is left of databases that are no longer used, if the round changed anything. At most `DROPPED_MAX`
