@@ -22,7 +22,7 @@ from headrace.core.keys.hashing import routing_hash
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
-from headrace.errors import StoreDamagedError
+from headrace.errors import StoreDamagedError, TopologyError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import RAW, ContainerPlan, Failure, InputRange, Reject, Summary
 from headrace.model.checkpoint import Checkpoint, Head
@@ -82,6 +82,21 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
     return summary
 
 
+def _whole_records(prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """The same rows in batches that divide no record: an expression may have made several rows of one."""
+    held: tuple[int, int, Any] | None = None
+    for endpoint, ssp, rows in prepared:
+        if held is not None and held[:2] == (endpoint, ssp) and endpoint != RAW and held[2].offset[-1] == rows.offset[0]:
+            before = held[2]
+            cut = int(np.searchsorted(before.offset, rows.offset[0]))
+            held, rows = (endpoint, ssp, before.slice(0, cut)), Rows.concat([before.slice(cut, len(before)), rows])
+        if held is not None and (endpoint == RAW or len(held[2])):
+            yield held
+        held = endpoint, ssp, rows
+    if held is not None:
+        yield held
+
+
 def _wired(checkpoints: list[Checkpoint]) -> list[msgspec.Raw]:
     return [msgspec.Raw(encode(checkpoint)) for checkpoint in checkpoints]
 
@@ -129,7 +144,7 @@ class _Container:
 
     def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
         yield from self._read()
-        for endpoint, ssp, rows in prepared:
+        for endpoint, ssp, rows in _whole_records(prepared):
             if endpoint != RAW:
                 yield endpoint, ssp, rows, True
                 continue
@@ -182,6 +197,8 @@ class _Container:
         is_table = source.kind is SourceKind.TABLE or source.of_table
         lead = None if self._factor_of(ssp, readers) == 1 else self.plan.lead
         start, may_stop = 0, self._may_stop(ssp)
+        if may_stop and is_prepared:
+            self._check_order(ssp, rows)
         while start < len(rows):
             until = self.tasks.room(readers, int(rows.offset[start]), lead) if may_stop else None
             if may_stop and until is None:
@@ -192,6 +209,16 @@ class _Container:
             owned = ((task_run, self._rows_of(task_run, ssp, own)) for task_run, own in self._by_task(ssp, piece))
             self.tasks.give([(task_run, Part(endpoint, is_table, is_prepared, own)) for task_run, own in owned if len(own)])
             start = stop
+
+    def _check_order(self, ssp: int, rows: Rows) -> None:
+        """Where a task stops says one offset: what comes out of the engine must be in the order in which it went in."""
+        if bool((np.diff(rows.offset) < 0).any()) or int(rows.offset[0]) < self.starts[ssp]:
+            _, stream, partition = self.plan.ssps[ssp]
+            raise TopologyError(
+                f"rows of stream {stream!r} partition {partition} left Spark's engine in another order than they came",
+                "a transform must work row by row: look in it for what changes the order of rows",
+            )
+        self.starts[ssp] = int(rows.offset[-1])
 
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
         source = self.program.source(endpoint)

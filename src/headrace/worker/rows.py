@@ -236,6 +236,7 @@ class Rows:
             headers = pa.concat_arrays(
                 [flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
             )
+        own = [batch.own_us for batch in batches], [batch.low for batch in batches]
         return cls(
             np.concatenate([batch.ssp for batch in batches]),
             np.concatenate([batch.offset for batch in batches]),
@@ -244,5 +245,5 @@ class Rows:
             Field.concat([batch.value for batch in batches]),
             headers,
             np.concatenate([batch.rank for batch in batches]) if batches[0].rank is not None else None,
-            None if any(batch.own_us is None for batch in batches) else np.concatenate([batch.own_us for batch in batches]),
+            *(None if any(part is None for part in parts) else np.concatenate(parts) for parts in own),
         )

@@ -20,7 +20,7 @@ from headrace.worker.rows import Rows
 
 QUEUE_ROWS = 100_000  # of one task: with more, reading waits
 QUEUE_BYTES = 64 * 1024 * 1024  # of keys, values and headers, in all queues of a container
-STRAGGLER_S = 0.5  # for this long half of the tasks have nothing to do before a round is cut for them
+STRAGGLER_S = 0.5  # so long in all half of the tasks have nothing to do before a round is cut for them
 
 
 class Part(NamedTuple):
@@ -127,13 +127,14 @@ class Turns:
         self.bytes = 0  # in the queues, but for what is to be merged: of that all must be there
         self._ready = [(-1, turn.number) for turn in self.all]  # a heap; of a task there may be several, or one too early
         self._unfinished = len(self.all)
-        self._uneven_since: float | None = None
+        self._uneven_s = 0.0
+        self._looked_s: float | None = None  # when they were last seen to be uneven, and still may be
 
     def add(self, number: int, part: Part) -> None:
         """Give a task rows, behind all that it was given of their SSP."""
         turn = self.all[number]
         if not turn.is_busy:
-            self._uneven_since = None
+            self._looked_s = None
         before = turn.queue.bytes
         turn.queue.add(part)
         if not turn.queue.is_merging:
@@ -216,13 +217,14 @@ class Turns:
         return min((position for position in positions if position is not None), default=offset)
 
     def is_uneven(self, now_s: float) -> bool:
-        """Whether, while reading waits or is over, at least half of the tasks that had rows have had nothing to do for
-        `STRAGGLER_S`: a few hold back what the others have done, which could be committed."""
+        """Whether, while reading waited or was over, at least half of the tasks that had rows have had nothing to do for
+        `STRAGGLER_S` in all: a few hold back what the others have done, which could be committed."""
         taking = [turn for turn in self.all if turn.has_taken]
         busy = sum(turn.is_busy for turn in taking)
         if not busy or len(taking) - busy < busy:
-            self._uneven_since = None
+            self._looked_s = None
             return False
-        if self._uneven_since is None:
-            self._uneven_since = now_s
-        return now_s - self._uneven_since >= STRAGGLER_S
+        if self._looked_s is not None:
+            self._uneven_s += now_s - self._looked_s
+        self._looked_s = now_s
+        return self._uneven_s >= STRAGGLER_S

@@ -130,7 +130,7 @@ class ProcessorContext:
                 work.due.changed(name, clock, None)
 
     def resource(self, loader: Callable[[], R]) -> R:
-        """What `loader` gives, called once per worker process: a model, a connection."""
+        """What `loader` gives, called once per worker process: a model, a connection. Several threads may use it."""
         # not the object: a lambda is another one at each call. Its code is compared by value, its line included.
         code = getattr(loader, "__code__", None) or getattr(loader, "__qualname__", None) or loader
         made: R = self.operator.context.resources.of((getattr(loader, "__module__", None), code), loader)
