@@ -58,7 +58,10 @@ class Config(Mapping[str, Any]):
         per_sub_topology=True,
     )
     elasticity_factor: int = _key(
-        1, "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.", least=1
+        1,
+        "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.",
+        least=1,
+        per_sub_topology=True,
     )
     task_threads: int | None = _key(
         None,
@@ -242,6 +245,9 @@ class Config(Mapping[str, Any]):
 
     def containers_of(self, sub_topology: str | None) -> int | None:
         return typing.cast("int | None", self._of("containers", sub_topology))
+
+    def elasticity_factor_of(self, sub_topology: str | None) -> int:
+        return typing.cast("int", self._of("elasticity_factor", sub_topology))
 
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
         return typing.cast("int", self._of("max_records_per_round", sub_topology))

@@ -29,7 +29,7 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state, timers. `watermark_us`: the task's as it was before the round.
+    SSP number), the head of its state, timers and marks. `watermark_us`: the task's as it was before the round.
     `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
     the replay that the task is in (`core.rewind.replays`)."""
 
@@ -43,6 +43,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
     watermarks: dict[int, int] = {}
     startpoints: dict[int, tuple[str, int]] = {}
     replay: int | None = None
+    expiry_us: int | None = None
+    closed_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

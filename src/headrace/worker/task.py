@@ -23,8 +23,8 @@ from headrace.model import topology as t
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
-from headrace.worker.operators.expiry import delete_expired
-from headrace.worker.operators.suppress import closed_until, timer_owner
+from headrace.worker.operators.expiry import delete_expired, move_old_marks
+from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.operators.timer_store import Timers
 from headrace.worker.outputs import FINISH, RECORDS, TaskOutputs, output_table
 from headrace.worker.replay_header import found_in, marked
@@ -64,7 +64,9 @@ class FarTimes:
 
 
 class TaskRun:
-    """One task in one round. It is the `Context` of its operators (`operators.base`)."""
+    """One task in one round. It is the `Context` of its operators (`operators.base`).
+
+    `times_us`: what its checkpoint keeps of times, in µs: `event`, `wall`, `expiry` and `closed`."""
 
     def __init__(
         self,
@@ -90,7 +92,9 @@ class TaskRun:
         cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
         self.resources: Resources = cache["resources"]
-        self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
+        self.times_us = {"event": plan.event_timer_us, "wall": plan.wall_timer_us}
+        self.times_us |= {"expiry": plan.expiry_us, "closed": plan.closed_us}
+        self.timers = Timers(self, self.times_us)
         self.outputs = outputs
         self.program = program
         self._marked_endpoints = program.marked_endpoints
@@ -104,6 +108,7 @@ class TaskRun:
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
         self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
+        self._keeps_marks = self._expires or bool(self._suppressing)
         self._windows = {
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
@@ -141,15 +146,15 @@ class TaskRun:
         self.outputs.add(stream, table, routing, rows.offset, partitions, ssps=rows.ssp)
 
     def savepoint(self) -> dict[str, int | None]:
-        """From here on `roll_back` takes back what a record did to state and timers."""
+        """From here on `roll_back` takes back what a record did to state, timers and marks."""
         if self.program.stateful:
             self.state.savepoint()
-        return dict(self.timers.earliest)
+        return dict(self.times_us)
 
     def roll_back(self, mark: dict[str, int | None]) -> None:
         if self.program.stateful:
             self.state.roll_back()
-        self.timers.earliest.update(mark)
+        self.times_us.update(mark)
 
     @property
     def state(self) -> Any:
@@ -176,7 +181,9 @@ class TaskRun:
 
     def begin(self) -> None:
         """Delete what had outlived its time when the round began, and fire what was due."""
-        if self._suppressing and (closed_us := closed_until(self)) is not None:
+        if self._keeps_marks and self.plan.head is not None and self.times_us["expiry"] is self.times_us["closed"] is None:
+            move_old_marks(self)
+        if self._suppressing and (closed_us := self.times_us["closed"]) is not None:
             self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
         if self._expires:
             expired = delete_expired(self, self.watermark_us, self._windows)

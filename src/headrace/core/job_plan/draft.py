@@ -36,11 +36,11 @@ class PlanTerms:
     """What application and configuration say of a plan.
 
     `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once.
-    `containers`: how many a sub-topology is to have, None for as many as there are slots. `grouper`: makes the grouper of a
-    sub-topology with this many containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs;
-    what a stream's readers cannot follow stops them alone then, and a request that cannot be done is refused alone.
-    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes
-    of what operators give, by name; None where some are not known. `far_us`: see `Program`.
+    `containers`: how many a sub-topology is to have, None for as many as there are slots. `elasticity_factor`: that of a
+    sub-topology. `grouper`: makes the grouper of a sub-topology with this many containers. `stores`: what of state is to be
+    renamed or given up. `is_replan`: the job runs; what a stream's readers cannot follow stops them alone then, and a request
+    that cannot be done is refused alone. `refused_streams`: changed streams that are to be refused, and why, besides those that
+    the steps find. `sides`: the serdes of what operators give, by name; None where some are not known. `far_us`: see `Program`.
     """
 
     topology: Topology
@@ -50,7 +50,7 @@ class PlanTerms:
     grouper: Callable[[int], SystemStreamPartitionGrouper]
     slots: int = 1
     containers: Callable[[str | None], int | None] = lambda name: None
-    elasticity_factor: int = 1
+    elasticity_factor: Callable[[str | None], int] = lambda name: 1
     on_lost_offsets: OnLostOffsets = "fail"
     dead_letter_stream: str | None = None
     stores: StoreRequests = field(default_factory=StoreRequests)

@@ -24,14 +24,16 @@ from headrace.model.streams import SSP
 
 
 def elasticity(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Refuse another elasticity factor than that of the stored tasks."""
-    factor, before = draft.terms.elasticity_factor, snapshot.model
-    if before is not None and before.elasticity_factor != factor and snapshot.checkpoints:
-        raise NotSupportedError(
-            f"elasticity_factor is {factor}, and application {draft.terms.application!r} has run with "
-            f"{before.elasticity_factor}: its positions and state are of those tasks",
-            f"set it to {before.elasticity_factor}, or run the application under another name, from the beginning",
-        )
+    """Refuse another elasticity factor of a sub-topology than that of its stored tasks."""
+    terms, stored = draft.terms, {} if snapshot.model is None else snapshot.model.elasticity_factors
+    for sub in terms.subs:
+        factor, before = terms.elasticity_factor(sub.name), stored.get(sub.name)
+        if before not in (None, factor) and snapshot.checkpoints:
+            raise NotSupportedError(
+                f"elasticity_factor is {factor} for sub-topology {sub.title!r}, and application {terms.application!r} has run "
+                f"with {before} there: its positions and state are of those tasks",
+                f"set it to {before}, or run the application under another name, from the beginning",
+            )
     return draft
 
 
@@ -43,9 +45,9 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
 def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    wanted = terms.containers(sub.name) or terms.slots
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor)
-    return SubTopologyModel(sub.name, containers_of(made, wanted))
+    wanted, factor = terms.containers(sub.name) or terms.slots, terms.elasticity_factor(sub.name)
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), factor)
+    return SubTopologyModel(sub.name, containers_of(made, wanted), factor)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -90,7 +92,6 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
         seen.counts,
         remembered(edit.carried, edit.forms),
         stream_ids=ids,
-        elasticity_factor=terms.elasticity_factor,
         left=left_of(snapshot.model, snapshot.checkpoints, seen.counts),
         partitioned_by_users=tuple(partitioners_of(terms.topology)),
         partitioned_otherwise=otherwise,

@@ -60,7 +60,7 @@ def terms_of(
         partial(grouper_of, config.ssp_grouper),
         slots,
         config.containers_of,
-        config.elasticity_factor,
+        config.elasticity_factor_of,
         config.on_lost_offsets,
         config.dead_letter_stream,
         requests_of(config.drop_stores, config.rename_stores),

@@ -299,6 +299,8 @@ class RoundPlanner:
                 if ssp in base.positions
             },
             self._replaying.get(task.name),
+            base.expiry_us,
+            base.closed_us,
         )
 
     def _work(
