@@ -62,7 +62,8 @@ class JobPreparer:
     def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
-        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes)
+        threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
+        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 

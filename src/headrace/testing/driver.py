@@ -1,5 +1,6 @@
 """`Driver`: an application at work under a test's control, one round after the other, on a clock that only a test moves.
-Rounds, state and commits are those of a job; containers run in this process, without threads, and mostly without Spark."""
+Rounds, state and commits are those of a job; containers run in this process, mostly without Spark, and without threads unless
+`task_threads` is set."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -334,7 +336,8 @@ class Driver:
             f"state_uri={self._root / 'state'}",
             f"local_store_dir={self._root / 'stores'}",
         ]
-        return config_of(self.app, [*self._overrides, *places])
+        config = config_of(self.app, [*self._overrides, *places])
+        return config if config.task_threads is not None else replace(config, task_threads=1)
 
     def _make_streams(self, topology: Topology) -> None:
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)

@@ -17,6 +17,7 @@ from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
+from headrace.core.rounds.task_threads import has_waited
 from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers
@@ -101,6 +102,7 @@ class SubTopologyRunner:
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
+        self.planner.tasks_wait = before.planner.tasks_wait
         self.task_positions.inherit_from(before.task_positions)
 
     @property
@@ -152,6 +154,8 @@ class SubTopologyRunner:
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
         self._warn_of_far_times(summaries)
+        if any(has_waited(summary.worked_s, summary.waited_s) for summary in summaries):
+            self.planner.tasks_wait = True
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self.terms.on_lost))
 
