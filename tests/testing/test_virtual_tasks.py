@@ -157,7 +157,7 @@ def two_parts(**factors: int) -> hr.App:
     app = hr.App("parts", config={f"elasticity_factor.{title.replace('_', '-')}": factor for title, factor in factors.items()})
     rows = app.stream("in", key=hr.String(), value=hr.String())
     rows.group_by_key().count(store="keys")
-    rows.group_by("value", hr.Repartitioned(name="by-value"), key=hr.String()).count(store="values")
+    rows.group_by(lambda record: record.value, hr.Repartitioned(name="by-value"), key=hr.String()).count(store="values")
     return app
 
 
