@@ -19,7 +19,7 @@ class ScalingWorld(GrowingWorld):
 
     def __init__(self, folder: Path, place: Place, children: Children, shape: str) -> None:
         World.__init__(self, folder, place, children, f"scaling.scaling_job:{shape}")
-        self.is_stateful = shape == "stateful"
+        self.is_stateful = shape != "stateless"
         self.system.create_stream(self.stream("in"), PARTITIONS)
         for part in OUTPUTS:
             self.system.create_stream(self.stream(part), OUTPUT_PARTITIONS)
