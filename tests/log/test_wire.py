@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.codec import documents
 from headrace.codec.documents import Flows, Operators, decode, encode
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
@@ -20,7 +19,7 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change, ChangeKind, Outcome
-from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
@@ -52,8 +51,14 @@ GROUPS = st.one_of(
 BUCKETS = st.sampled_from([KeyBucket(0, 2), KeyBucket(1, 2), KeyBucket(3, 4)])
 TASKS = st.builds(TaskName, GROUPS, st.none() | NAMES, st.none() | BUCKETS)
 ROUND_IDS = st.builds(RoundId, NUMBERS, st.none() | NAMES, NUMBERS)
-STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS)
-HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple))
+SLOTS = st.sets(st.integers(0, 1024), min_size=2, max_size=2).map(lambda ends: Slots(min(ends), max(ends)))
+STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS)
+PARTS = st.builds(replace, STATE_FILES, covers=st.none() | SLOTS) | st.builds(
+    replace, STATE_FILES, covers=st.none() | SLOTS, slots=SLOTS, whole=st.sampled_from([(), ("a", "b")])
+)
+HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple)) | st.builds(
+    Head, NUMBERS, st.lists(PARTS, min_size=1, max_size=3).map(tuple), st.none() | SLOTS
+)
 PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
 CHECKPOINTS = st.builds(
     Checkpoint,
@@ -173,8 +178,14 @@ def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
     encoded = encode(value)
     assert decode(cls, encoded, kind) == value
     assert decode(cls, encoded.decode(), kind) == value
-    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
-    assert json.loads(encoded)["wire"] == (documents.LATER_CHECKPOINT if is_later else documents.WIRE)
+    assert json.loads(encoded)["wire"] == (2 if isinstance(value, Checkpoint) and has_later_parts(json.loads(encoded)) else 1)
+
+
+def has_later_parts(checkpoint: dict[str, Any]) -> bool:
+    """Whether a stored checkpoint has anything that version 0.1.0 did not write."""
+    head = checkpoint["head"] or {"files": []}
+    files = [name for file in head["files"] for name in file]
+    return bool({"expiry_us", "closed_us"} & checkpoint.keys() | {"covers", "slots", "whole"} & {*files, *head})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,6 +236,22 @@ def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
     readable = "forms 1 to 2" if kind == "checkpoint" else "form 1"
     with pytest.raises(StorageError, match=rf"written in form 3, this version of Headrace reads {readable}\n"):
         decode(KINDS[kind][1], b'{"wire":3,"new":[]}', kind)
+
+
+@pytest.mark.parametrize(
+    "slots", ['{"low":5,"high":5}', '{"low":-1,"high":5}', '{"low":0,"high":1025}', '{"low":0}', "[0]", "7"]
+)
+@pytest.mark.parametrize("place", ["covers", "slots"])
+def test_slots_that_are_none_are_refused(place: str, slots: str) -> None:
+    file = StateFile("app/t/1.arrow", StateFileKind.DELTA, 9, 1, "c", 1, covers=Slots(0, 512), slots=Slots(0, 256))
+    text = encode(replace(_checkpoint(), head=Head(1, (file,), Slots(0, 256)))).decode()
+    assert text.startswith('{"wire":2,')
+    good = '{"low":0,"high":512}' if place == "covers" else '{"low":0,"high":256}'
+    assert text.count(good) == (1 if place == "covers" else 2)
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read"):
+        decode(Checkpoint, text.replace(good, slots), "checkpoint")
+    with pytest.raises(StorageError, match="form 1 has no place for all that it holds"):
+        decode(Checkpoint, text.replace('"wire":2', '"wire":1'), "checkpoint")
 
 
 def test_what_older_versions_would_lose_is_not_in_their_form() -> None:

@@ -24,7 +24,7 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
 from headrace.model.startpoint import (
     PositionType,
@@ -126,8 +126,14 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
 
 
 def _wire_of(value: object) -> int:
-    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
-    return LATER_CHECKPOINT if is_later else WIRE
+    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and _is_later(value) else WIRE
+
+
+def _is_later(checkpoint: Checkpoint) -> bool:
+    head = checkpoint.head
+    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None:
+        return True
+    return head is not None and (head.slots is not None or any(file.covers or file.slots for file in head.files))
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -169,6 +175,8 @@ def _form_of(kind: object) -> _Form:
         return _Form(str, SSP.parse, str)
     if kind is TaskName:
         return _Form(str, TaskName.parse, str)
+    if kind is Head:
+        return _Form(Head, write=_stored_head)
     if kind is OffsetRange:
         return _Form(tuple[str, int, int], _read_range, lambda piece: (str(piece.ssp), piece.start, piece.end))
     if kind is StartpointEntry:
@@ -300,6 +308,37 @@ def _with_ssps(checkpoint: Checkpoint, named: Callable[[SSP], SSP], broadcast: f
         spent_startpoints={named(ssp): id_ for ssp, id_ in checkpoint.spent_startpoints.items()},
         broadcast=broadcast,
     )
+
+
+# --- heads, of which there may be a hundred thousand at once: msgspec reads them ----------------------------------------------
+
+
+class _StoredFile(msgspec.Struct, frozen=True):
+    name: str
+    kind: StateFileKind
+    bytes: int
+    entries: int
+    checksum: str
+    version: int
+    reaches: str
+    covers: Slots | msgspec.UnsetType
+    slots: Slots | msgspec.UnsetType
+    whole: tuple[str, ...] | msgspec.UnsetType
+
+
+class _StoredHead(msgspec.Struct, frozen=True):
+    version: int
+    files: list[_StoredFile]
+    slots: Slots | msgspec.UnsetType
+
+
+def _stored_head(head: Head) -> _StoredHead:
+    return _StoredHead(head.version, [_stored_file(file) for file in head.files], head.slots or msgspec.UNSET)
+
+
+def _stored_file(file: StateFile) -> _StoredFile:
+    known = (file.name, file.kind, file.bytes, file.entries, file.checksum, file.version, file.reaches)
+    return _StoredFile(*known, file.covers or msgspec.UNSET, file.slots or msgspec.UNSET, file.whole or msgspec.UNSET)
 
 
 # --- what is stored as another type's -----------------------------------------------------------------------------------------

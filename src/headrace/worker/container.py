@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.codec.documents import encode
+from headrace.core.keys.compaction import is_snapshot_due
 from headrace.core.keys.hashing import routing_hash
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
@@ -311,11 +312,14 @@ class _Container:
             dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads: dict[str, Head | None] = {}
         files: list[str] = []
+        has_due = False  # one in a round: after a change of the elasticity factor all tasks are due at once
         with self.ports.writing_state():
             for task_run in self.runs:
                 state = task_run.state_if_open
                 heads[task_run.task] = task_run.plan.head
                 if state is not None and state.changed:
+                    state.is_snapshot_due = not has_due and is_snapshot_due(task_run.plan.head)
+                    has_due = has_due or state.is_snapshot_due
                     check_own_keys(task_run, state)
                     self.reached("segments")
                     heads[task_run.task], written = self.ports.write_state(task_run.plan, state)

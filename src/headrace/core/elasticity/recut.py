@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from headrace.core.job_plan.elasticity import bucketed
-from headrace.core.keys.heads import head_of, slots_of
+from headrace.core.keys.heads import head_of
+from headrace.core.keys.key_layout import slots_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion, Versions, on_the_line

@@ -19,11 +19,13 @@ from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.round_control.files import FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
+from headrace.core.keys.key_layout import slots_of
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
+from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
@@ -72,7 +74,7 @@ class WorkerState:
         folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
         files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
         with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
-            state = TaskState(store, task.head)
+            state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
             try:
