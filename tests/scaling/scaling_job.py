@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -20,21 +21,23 @@ from support.checker import KillReport, Row, key_of, long_of, state_equals, wind
 from support.log_states import stored_fields, stored_time_us
 
 GRACE_MS = 4_000
-FIRST_FACTOR = {"stateless": 1, "stateful": 1, "slow": 8}
+FIRST_FACTOR = {"stateless": 1, "stateful": 1, "gated": 8}
+GATED_KEY = "quick-0"
 OUTPUTS = ("passed", "windows", "finals", "groups")
 
 
-class Slow(Seen):
-    """Takes its time, so that rounds are cut in the midst of what they read, and tasks are apart."""
+def gated(run: Any) -> hr.App:
+    """As `stateful`; the records of one key wait while there is a file `gate`, and the tasks of others read on."""
+    gate = Path(run.folder, "gate")
 
-    def process(self, record: Any) -> None:
-        time.sleep(0.008)
-        super().process(record)
+    class Waiting(Seen):
+        def process(self, record: Any) -> None:
+            while record.key == GATED_KEY and gate.exists():
+                time.sleep(0.01)
+            super().process(record)
 
-
-def slow(run: Any) -> hr.App:
-    keys = {"elasticity_factor": FIRST_FACTOR["slow"], "task_threads": 8, "max_records_per_round": 400}
-    return stateful(run, Slow, **keys)
+    keys = {"elasticity_factor": FIRST_FACTOR["gated"], "task_threads": 8, "max_records_per_round": 400}
+    return stateful(run, Waiting, **keys)
 
 
 def stateful(run: Any, counting: type[Seen] = Seen, **keys: Any) -> hr.App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import headrace as hr
@@ -12,6 +13,7 @@ from support.children import Children
 from support.world import Place, World, waited
 
 OUTPUT_PARTITIONS = 3
+TRIES = 12
 
 
 class ScalingWorld(GrowingWorld):
@@ -28,6 +30,22 @@ class ScalingWorld(GrowingWorld):
     def rescale(self, factor: int) -> None:
         with hr.elasticity(self.name, self.url) as scales:
             scales.set(factor)
+
+    def rescale_apart(self, factor: int) -> None:
+        """Of a gated job, while one of its tasks is behind the others, in the midst of a round; again and again, until the
+        process is killed for it: whether the round had more records for that task is not known."""
+        gate, before = self.folder / "gate", max(self.factors())
+        for _ in range(TRIES):
+            gate.touch()
+            time.sleep(0.5)  # the others read on
+            self.rescale(factor)
+            time.sleep(0.7)  # the round is cut
+            gate.unlink()
+            waited(lambda: self.is_sprung() or not self.has_open_requests(), otherwise="the factor does not change")
+            if self.is_sprung():
+                return
+            self.rescale(before)
+            self.wait_until_settled()
 
     def factors(self) -> set[int]:
         """Those in force, by the names of the tasks that have checkpoints."""

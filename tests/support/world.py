@@ -168,8 +168,15 @@ class World:
 
     def wait_until_settled(self) -> None:
         """Until nothing that was requested is open."""
+        waited(lambda: not self.has_open_requests(), otherwise="another scale is requested, and not in force")
+
+    def has_open_requests(self) -> bool:
         with hr.elasticity(self.name, self.url) as scales:
-            waited(lambda: not scales.open_requests(), otherwise="another scale is requested, and not in force")
+            return bool(scales.open_requests())
+
+    def is_sprung(self) -> bool:
+        """Whether the process has been killed at a step of another scale."""
+        return (self.folder / "armed").stat().st_size >= ARRIVALS_MAX
 
     def must_have_died(self, run: Run, at: Step | None, code: int) -> None:
         assert code == -signal.SIGKILL, f"{at}: ended with {code}: {told(run)}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES, history_of, scales_of
 from headrace.config.loading import Config, load_config
@@ -73,7 +75,7 @@ class ScalePreview:
 @dataclass(frozen=True, slots=True)
 class _Stored:
     model: JobModel
-    checkpoints: dict[TaskName, Checkpoint]
+    checkpoints: Mapping[TaskName, Checkpoint]
     asked: ScaleRequests
     terms: ScaleTerms
 
@@ -205,7 +207,7 @@ class Elasticity:
     def _stored(self) -> _Stored:
         store = self._system.job_store(self.application)
         known = self._system.applications()
-        model = store.job_model() if self.application in known else None
+        model, checkpoints = plan_and_checkpoints(store) if self.application in known else (None, {})
         if model is None:
             there = ", ".join(one for one in known if one != self.application)
             raise ConfigError(
@@ -213,7 +215,7 @@ class Elasticity:
                 f"name one of: {there}" if there else "set elasticity_factor, and run it",
             )
         asked = scales_of(self._system.metadata_store(self.application))
-        return _Stored(model, store.checkpoints(), asked, self._terms(model, asked))
+        return _Stored(model, checkpoints, asked, self._terms(model, asked))
 
     def _terms(self, model: JobModel, asked: ScaleRequests) -> ScaleTerms:
         """Of the application as it last ran: its configuration is edited for the next start only."""
