@@ -123,10 +123,10 @@ class _Container:
         self.reached("work")
         for endpoint, ssp, rows, is_prepared in self._rows(prepared):
             self._poll()
-            if rows.own_us is not None and ssp in self.readers_of:  # those of other containers may come along
-                first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
-                self.far_times.look_at(rows.ssp, rows.offset, rows.timestamp_us, rows.own_us, counted=endpoint == first)
             for task_run, own in self._by_task(ssp, rows):
+                if own.own_us is not None:
+                    first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
+                    self.far_times.look_at(own.ssp, own.offset, own.timestamp_us, own.own_us, counted=endpoint == first)
                 mine = self._rows_of(task_run, ssp, own)
                 if not len(mine):
                     continue
@@ -192,23 +192,32 @@ class _Container:
             Field(source.key, raw=batch.column("key")),
             Field(source.value, raw=batch.column("value")),
             None if headers.null_count == count else headers,
+            low=batch.column("low").to_numpy() if "low" in batch.schema.names else None,
         )
 
     def _by_task(self, ssp: int, rows: Rows) -> Iterator[tuple[TaskRun, Rows]]:
-        """The tasks that own rows of an SSP, and which: virtual tasks have those of their key bucket."""
+        """The tasks that own rows of an SSP, and which: virtual tasks have those of their key bucket. Rows of other containers'
+        tasks may come along."""
         readers = self.readers_of.get(ssp, [])
         factor = self._factor_of(ssp, readers)
         if factor == 1:
-            yield from ((task_run, rows) for task_run in readers)
+            for task_run in readers:
+                yield task_run, rows
+                rows = replace(rows, own_us=None)  # far times are looked at once
             return
         buckets = (key_lows(flat(rows.key.raw), rows.offset) if rows.low is None else rows.low) & (factor - 1)
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
+        places = {}
         for task_run in readers:
             assert task_run.bucket is not None, f"{task_run.task} reads what virtual tasks read"
-            start, stop = bounds[task_run.bucket.index : task_run.bucket.index + 2]
+            places[task_run.task] = order[slice(*bounds[task_run.bucket.index : task_run.bucket.index + 2])]
+        ours, start = rows.take(np.concatenate(list(places.values()))), 0  # together: it costs less than task by task
+        for task_run in readers:
+            stop = start + len(places[task_run.task])
             if start < stop:
-                yield task_run, rows.take(order[start:stop])
+                yield task_run, ours.slice(start, stop)
+            start = stop
 
     def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
         """Those of the task's rows that it has not processed yet."""

@@ -97,6 +97,15 @@ class Field:
         assert self._objects is not None
         return np.fromiter((value is None for value in self._objects), bool, len(self._objects))
 
+    def slice(self, start: int, stop: int) -> Field:
+        """Those from `start` to before `stop`; arrays are not copied."""
+        return Field(
+            self.serde,
+            None if self.raw is None else self.raw.slice(start, stop - start),
+            None if self.typed is None else self.typed.slice(start, stop - start),
+            None if self._objects is None else self._objects[start:stop],
+        )
+
     def take(self, indices: np.ndarray[Any, Any]) -> Field:
         arrow_indices = None if self.raw is None and self.typed is None else pa.array(indices)
         return Field(
@@ -176,7 +185,17 @@ class Rows:
             self.value.take(indices),
             None if self.headers is None else self.headers.take(pa.array(indices)),
             None if self.rank is None else self.rank[indices],
+            None if self.own_us is None else self.own_us[indices],
         )
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to before `stop`, all that is known of them included; arrays are not copied."""
+        columns = (self.ssp, self.offset, self.timestamp_us, self.headers, self.rank, self.own_us, self.low)
+        ssp, offset, timestamp_us, headers, rank, own_us, low = (
+            None if column is None else column[start:stop] for column in columns
+        )
+        key, value = self.key.slice(start, stop), self.value.slice(start, stop)
+        return Rows(ssp, offset, timestamp_us, key, value, headers, rank, own_us, low)
 
     def where(self, mask: np.ndarray[Any, Any]) -> Rows:
         return self if mask.all() else self.take(np.flatnonzero(mask))
