@@ -151,7 +151,7 @@ def test_the_same_in_another_order_is_the_same_version() -> None:
         {"sub_topologies": [sub_topology(None, containers=3), sub_topology("by-day"), sub_topology("by-carrier")]},
         {"partition_counts": {"a": 4, "b": 8}},
         {"stores": {}},
-        {"elasticity_factor": 2},
+        {"sub_topologies": [replace(sub_topology(None), elasticity_factor=2)]},
         {"partitioned_by_users": ("a",)},
         {"partitioned_otherwise": ("a",)},
     ],

@@ -66,6 +66,8 @@ CHECKPOINTS = st.builds(
     st.none() | TIMES,
     st.none() | TIMES,
     st.dictionaries(PARTITIONS, TEXTS, max_size=3),
+    expiry_us=st.none() | TIMES,
+    closed_us=st.none() | TIMES,
 )
 TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
 CONTAINERS = st.builds(
@@ -75,7 +77,8 @@ CONTAINERS = st.builds(
     st.none() | TEXTS,
     st.none() | TEXTS,
 )
-SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple))
+FACTORS = st.sampled_from([1, 2, 4])
+SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple), FACTORS)
 JOB_MODELS = st.builds(
     JobModel,
     NAMES,
@@ -83,7 +86,6 @@ JOB_MODELS = st.builds(
     st.lists(SUB_TOPOLOGIES, max_size=2).map(tuple),
     st.dictionaries(NAMES, NUMBERS, max_size=3),
     st.dictionaries(NAMES, TEXTS, max_size=3),
-    st.sampled_from([1, 2, 4]),
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
@@ -157,6 +159,7 @@ KINDS: dict[str, tuple[Any, type]] = {
 
 
 LATER = {  # what older versions did not store
+    "checkpoint": {"expiry_us": None, "closed_us": None},
     "job model": {"partitioned_by_users": (), "partitioned_otherwise": (), "databases": {}, "dropped": {}},
 }
 
@@ -170,7 +173,8 @@ def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
     encoded = encode(value)
     assert decode(cls, encoded, kind) == value
     assert decode(cls, encoded.decode(), kind) == value
-    assert json.loads(encoded)["wire"] == documents.WIRE
+    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
+    assert json.loads(encoded)["wire"] == (documents.LATER_CHECKPOINT if is_later else documents.WIRE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,6 +202,17 @@ def test_what_an_older_version_stored_is_read_with_what_came_later_absent(kind: 
     assert decode(cls, json.dumps(document), kind) == replace(value, **{name: LATER[kind][name] for name in absent})
 
 
+@settings(max_examples=40, deadline=None)
+@given(JOB_MODELS, FACTORS)
+def test_a_factor_that_was_stored_for_the_whole_job_is_that_of_all_its_sub_topologies(model: JobModel, factor: int) -> None:
+    subs = tuple(replace(sub, elasticity_factor=1) for sub in model.sub_topologies)
+    document = json.loads(encode(replace(model, sub_topologies=subs)))
+    assert document["elasticity_factor"] == 1
+    assert all("elasticity_factor" not in sub for sub in document["sub_topologies"])
+    found = decode(JobModel, json.dumps(document | {"elasticity_factor": factor}), "job model")
+    assert found.elasticity_factors == {sub.name: factor for sub in subs}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"wire":1}', b'{"wire":"1"}', b"\xff", b'{"wire":1} x'])
 def test_garbage_is_refused(kind: str, data: bytes) -> None:
@@ -207,8 +222,16 @@ def test_garbage_is_refused(kind: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
-    with pytest.raises(StorageError, match="written in form 2, this version of Headrace reads form 1"):
-        decode(KINDS[kind][1], b'{"wire":2,"new":[]}', kind)
+    readable = "forms 1 to 2" if kind == "checkpoint" else "form 1"
+    with pytest.raises(StorageError, match=rf"written in form 3, this version of Headrace reads {readable}\n"):
+        decode(KINDS[kind][1], b'{"wire":3,"new":[]}', kind)
+
+
+def test_what_older_versions_would_lose_is_not_in_their_form() -> None:
+    text = encode(replace(_checkpoint(), closed_us=0)).decode()
+    assert text.endswith(',"closed_us":0}')
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read: form 1 has no place for all that it holds"):
+        decode(Checkpoint, text.replace('"wire":2', '"wire":1'), "checkpoint")
 
 
 @pytest.mark.parametrize(

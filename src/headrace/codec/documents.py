@@ -2,13 +2,14 @@
 
 A document is the value itself: the names of its fields are the stored names, so that renaming a field changes the form. SSPs
 and task names are stored as their texts, and maps are sorted, so equal values give equal bytes. `wire` is the number of the
-form. A document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
+form: 1, but for checkpoints that hold what form 1 has no place for. A document of a newer form, or one that does not fit, is a
+`StorageError` that names it: nothing is guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
@@ -24,7 +25,7 @@ from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import ContainerModel, JobModel
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
 from headrace.model.startpoint import (
     PositionType,
     Startpoint,
@@ -38,6 +39,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 WIRE = 1  # raised whenever a form changes; a reader refuses what is newer than itself
+LATER_CHECKPOINT = 2  # the form of a checkpoint with something that older versions would not read, and lose
 
 T = TypeVar("T")
 _Convert = Callable[..., object]
@@ -51,14 +53,29 @@ _NAMES: dict[type, dict[str, str]] = {
 _ORDERS: dict[type, tuple[str, ...]] = {
     Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
     ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
-    JobModel: (
-        *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
-        *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
-    ),
 }
-_OMITTED_EMPTY: dict[type, tuple[str, ...]] = {JobModel: ("databases", "dropped")}
+
+
+@dataclass(frozen=True, slots=True)
+class _JobModel(JobModel):
+    """`elasticity_factor`: above 1 in models of an older version, for all sub-topologies; now each has its own."""
+
+    elasticity_factor: int = 1
+
+
+_ORDERS[_JobModel] = (
+    *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
+    *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
+)
+_OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
+    _JobModel: ("databases", "dropped"),
+    SubTopologyModel: ("elasticity_factor",),
+    Checkpoint: ("expiry_us", "closed_us"),
+}
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
-    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel])
+    _JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[_JobModel]),
+    SubTopologyModel: _OMITTED[SubTopologyModel],
+    Checkpoint: _OMITTED[Checkpoint],
 }
 
 
@@ -81,27 +98,36 @@ def encode(value: object) -> bytes:
     kind: type = type(value)
     document = _document_of(kind).write(value)
     assert isinstance(document, dict)
-    return msgspec.json.encode({"wire": WIRE} | document)
+    return msgspec.json.encode({"wire": _wire_of(value)} | document)
 
 
 def decode(kind: type[T], data: bytes | str, what: str) -> T:
     """The `kind` that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
+    newest = LATER_CHECKPOINT if kind is Checkpoint else WIRE
     try:
         wire = msgspec.json.decode(data, type=_Numbered).wire
-        if wire == WIRE:
+        if WIRE <= wire <= newest:
             of_kind: type = kind
             document = _document_of(of_kind)
             value = document.read(msgspec.json.decode(data, type=document.stored))
             assert isinstance(value, kind)
+            if _wire_of(value) > wire:
+                raise ValueError(f"form {wire} has no place for all that it holds")
             return value
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace") from error
     except StorageError as error:  # of a document in it
         raise StorageError(f"stored {what}: {error.message}", error.hint) from None
+    readable = f"form {WIRE}" if newest == WIRE else f"forms {WIRE} to {newest}"
     raise StorageError(
-        f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
+        f"stored {what}: written in form {wire}, this version of Headrace reads {readable}",
         "run it with the version of Headrace that wrote it, or a newer one",
     )
+
+
+def _wire_of(value: object) -> int:
+    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
+    return LATER_CHECKPOINT if is_later else WIRE
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -128,6 +154,8 @@ class _Form:
 def _document_of(kind: type) -> _Form:
     if kind is Change:
         return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
+    if kind is JobModel:
+        return _as(_record_form(_JobModel, is_document=True), _with_own_factors, _without_common_factor)
     if kind is Checkpoint:
         return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
     if kind is StateVersion:
@@ -201,7 +229,7 @@ def _whole_ssps_form(item: object) -> _Form:
 def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
-    later, omitted = _LATER.get(kind, ()), [renamed.get(name, name) for name in _OMITTED_EMPTY.get(kind, ())]
+    later, omitted = _LATER.get(kind, ()), _OMITTED.get(kind, ())
     forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
     if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
@@ -209,6 +237,7 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     columns += [(name, form.stored) for name, form in forms.items() if name not in later]
     columns += [(name, or_(forms[name].stored, msgspec.UnsetType), msgspec.UNSET) for name in later]
     struct = msgspec.defstruct(kind.__name__, columns, rename=renamed, frozen=True, forbid_unknown_fields=True)
+    defaults = {one.name: _default_of(one) for one in fields(kind) if one.name in omitted}
     reads = [(name, form.read) for name, form in forms.items()]
     writes = [(name, renamed.get(name, name), form.write) for name, form in forms.items()]
 
@@ -218,12 +247,31 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
     def write(value: object) -> object:
         document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
-        for name in omitted:
-            if not document[name]:
-                del document[name]
+        for name, default in defaults.items():
+            if getattr(value, name) == default:
+                del document[renamed.get(name, name)]
         return document
 
     return _Form(struct, read, write)
+
+
+def _default_of(one: Field[object]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+# --- job models ---------------------------------------------------------------------------------------------------------------
+
+
+def _with_own_factors(stored: _JobModel) -> JobModel:
+    common, subs = stored.elasticity_factor, stored.sub_topologies
+    if common > 1:
+        subs = tuple(replace(sub, elasticity_factor=common) for sub in subs)
+    values = {one.name: getattr(stored, one.name) for one in fields(JobModel)}
+    return JobModel(**values | {"sub_topologies": subs})
+
+
+def _without_common_factor(model: JobModel) -> _JobModel:
+    return _JobModel(**{one.name: getattr(model, one.name) for one in fields(JobModel)})
 
 
 # --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------

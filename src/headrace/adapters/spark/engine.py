@@ -321,8 +321,8 @@ def _program_bytes(program: Any) -> bytes:
 
 
 def _collected(context: Any, made: Any, is_routed: bool, locations: Sequence[str | None]) -> list[str]:
-    """The first column of the DataFrame `made`, with an exchange in it if `is_routed`, whose partition i prefers to be made at `locations[i]`: zipped
-    with an RDD that has these locations."""
+    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped with an RDD that
+    has these locations. `is_routed`: there is an exchange in it."""
     if not any(locations):
         try:
             return [row[0] for row in made.collect()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -24,6 +25,8 @@ from headrace.core.rounds.offset_ranges import (
     spark_tasks_of,
     within_bytes,
 )
+from headrace.core.rounds.task_threads import led_ends, threads_of
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers, handed_works
@@ -33,7 +36,7 @@ from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import TaskModel
+from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -58,6 +61,7 @@ class RoundPlanner:
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
         self._handovers = handovers
         self.known_failures: list[tuple[SSP, int, str, str]] = []
+        self.tasks_wait = False  # a round has shown that functions of records wait
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
@@ -67,6 +71,7 @@ class RoundPlanner:
         self._inputs = {lane: inputs_of(container) for lane, container in self._containers.items()}
         self._ssps = tuple(sorted({ssp for task in task_positions.tasks for ssp in task.partitions}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
+        self._led = _led_ssps(self._containers.values(), plan.programs[sub.name])
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
 
@@ -186,6 +191,8 @@ class RoundPlanner:
             ends = within_replays(ends, self._replays)
         if self._skipped:
             ends = before_skipped(positions, ends, self._skipped)
+        if self._led:
+            ends = led_ends(positions, ends, self._terms.max_bucket_lead, self._led)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
@@ -249,6 +256,7 @@ class RoundPlanner:
             job_model_version=self._plan.model.version,
             control=place.control.terms_of(round_id),
             has_other_machines=place.has_other_machines,
+            lead=self._terms.max_bucket_lead,
             upstream={
                 self._numbers[ssp]: claim
                 for ssp, claim in self._task_positions.upstream_within(inputs.ends).items()
@@ -272,6 +280,12 @@ class RoundPlanner:
             ranges=[self._input_range(piece, by_engine) for piece in pieces.values()],
             terms=self._store.container_terms(round_id, lane),
             known_failures=self._known(pieces),
+            threads=threads_of(
+                self._terms.task_threads,
+                len(self._containers[lane].tasks),
+                are_virtual=any(task.name.bucket is not None for task in self._containers[lane].tasks),
+                wait=self.tasks_wait,
+            ),
         )
 
     def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:
@@ -295,6 +309,8 @@ class RoundPlanner:
                 if ssp in base.positions
             },
             self._replaying.get(task.name),
+            base.expiry_us,
+            base.closed_us,
         )
 
     def _work(
@@ -310,6 +326,21 @@ class RoundPlanner:
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
     return {ssp: OffsetRange(ssp, position, position) for ssp, position in positions.items()}
+
+
+def _led_ssps(containers: Iterable[ContainerModel], program: Program) -> frozenset[SSP]:
+    """The partitions of virtual tasks whose lead a container cannot bound by itself: the tasks are in several containers, or
+    take what they read in an order of its own, and so all of it (`worker.merging`)."""
+    lanes: dict[SSP, set[int]] = {}
+    found = set()
+    sides = Counter(program.source(number).stream for number in range(len(program.endpoints)))
+    for container in containers:
+        for task in container.tasks:
+            for ssp in task.partitions if task.name.bucket is not None else ():
+                lanes.setdefault(ssp, set()).add(container.lane)
+                if sum(sides[other.stream] for other in task.partitions) > 1:
+                    found.add(ssp)
+    return frozenset(found | {ssp for ssp, mine in lanes.items() if len(mine) > 1})
 
 
 def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:

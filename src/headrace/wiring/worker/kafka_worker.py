@@ -27,8 +27,8 @@ from headrace.model.tasks import TaskName
 from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
+from headrace.worker.outputs import Outputs
 from headrace.worker.ports import ReaderReport
-from headrace.worker.task import Outputs
 
 _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
 
