@@ -229,12 +229,16 @@ def test_a_column_that_raises_and_a_function_that_raises_give_one_dead_letter_ea
         return int(record.value)
 
     rows.map_values("cast(value.s as int)").map_values(checked, value=hr.Int()).to(world.stream("mapped"))
-    values = [{"n": n, "s": "no number" if n in (7, 33) else str(n)} for n in range(60)]
-    records = [(KEYS[n % 12].encode() if n % 5 else None, json.dumps(value).encode()) for n, value in enumerate(values)]
-    world.system.produce(world.stream("in"), [*records[:20], (b"k0", b"{no json"), *records[20:]])
+    raising = {7, 33, 35}  # 35 has no key
+    records = [
+        (KEYS[n % 12].encode() if n % 5 else None, json.dumps({"n": n, "s": "no number" if n in raising else str(n)}).encode())
+        for n in range(60)
+    ]
+    undecodable = [(b"k0", b"{no json"), (None, b"{no json"), (b"k1", b"{no json")]
+    world.system.produce(world.stream("in"), [*records[:20], *undecodable, *records[20:]])
     caught_up_on_spark(app)
-    assert sorted(n for _, n in world.values("mapped", hr.Int())) == [n for n in range(60) if n not in (7, 33, 42)]
-    assert sorted(world.dead()) == [7, 20, 34, 43]
+    assert sorted(n for _, n in world.values("mapped", hr.Int())) == [n for n in range(60) if n not in {*raising, 42}]
+    assert sorted(world.dead()) == [7, 20, 21, 22, 36, 38, 45]
 
 
 @pytest.fixture

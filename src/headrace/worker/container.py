@@ -268,8 +268,8 @@ class _Container:
         report = self.ports.engine_report()
         if report.stopped:
             raise Stopped
-        for ssp, offset in report.cuts.items():
-            self.reached_offsets[ssp] = min(offset, self.reached_offsets.get(ssp, offset))
+        for ssp in report.cuts.keys() & self.ends.keys():  # those of other containers may be in it
+            self.reached_offsets[ssp] = min(report.cuts[ssp], self.reached_offsets.get(ssp, report.cuts[ssp]))
         by_ssp: dict[int, list[Reject]] = {}
         for reject in report.rejects:
             by_ssp.setdefault(reject.ssp, []).append(reject)
