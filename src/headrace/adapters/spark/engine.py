@@ -170,10 +170,11 @@ class SparkEngine:
         worker = Containers(pickled, program.id, _payloads(works), self._run_containers, self._run_prepared)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
-        count, routes = len(works), self._routes(program, works)
+        count = len(works)
+        if not chained and not any(work.by_engine for group in works for work in group):
+            return self._numbers(count).mapInArrow(worker.directly, _SUMMARY), False
+        routes = self._routes(program, works)
         if not chained:
-            if not any(work.by_engine for group in works for work in group):
-                return self._numbers(count).mapInArrow(worker.directly, _SUMMARY), False
             # What is not chosen Spark does not make: it leaves out the columns that are not used.
             looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
             low = ["low"] if program.is_elastic else []
