@@ -53,7 +53,7 @@ class Config(Mapping[str, Any]):
     )
     containers: int | None = _key(
         None,
-        "Number of containers of a sub-topology, at most one per task; unset: as many as Spark has slots.",
+        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots.",
         least=1,
         per_sub_topology=True,
     )
