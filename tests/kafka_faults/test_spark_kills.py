@@ -42,14 +42,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.released(started)
 
 
+THREADED = {"elasticity_factor": 4, "task_threads": 4, "max_round_ms": 50}
+
+
+@pytest.mark.parametrize("keys", [{}, THREADED], ids=["whole", "threads"])
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
-    tmp_path: Path, children: Children, on_kafka: Place, spark: Any
+    tmp_path: Path, children: Children, on_kafka: Place, spark: Any, keys: dict[str, Any]
 ) -> None:
     environment = spark.sparkContext.environment
     report = KillReport()
     world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(200)
-    run = world.run_of(keys={"max_records_per_round": 100})
+    run = world.run_of(keys={"max_records_per_round": 100, **keys}, pause_s=0.002 if keys else 0.0)
     app = usual(run, spark)
     log = tmp_path / "steps.log"
     traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]
