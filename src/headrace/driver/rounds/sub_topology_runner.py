@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
+from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
@@ -28,6 +29,7 @@ from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ContainerCommit, RoundCommit
@@ -106,6 +108,11 @@ class SubTopologyRunner:
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
         return self.task_positions.checkpoints
+
+    def limit_to_merge(self, recut: Recut) -> dict[SSP, int] | None:
+        """Up to where to read so that tasks which are to be merged come to the same positions; None where they are there."""
+        targets = positions_to_reach(recut, self.checkpoints)
+        return self.task_positions.positions() | targets if targets else None
 
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
