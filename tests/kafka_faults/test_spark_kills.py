@@ -43,13 +43,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.released(started)
 
 
-@pytest.mark.parametrize("partitions", [3, 1], ids=["whole tasks", "slices of one partition"])
+THREADED = {"elasticity_factor": 4, "task_threads": 4, "max_round_ms": 50}
+WAYS = {"whole tasks": (3, {}), "threads": (3, THREADED), "slices of one partition": (1, {})}
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
-    tmp_path: Path, children: Children, on_kafka: Place, spark: Any, partitions: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: Children, on_kafka: Place, spark: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = spark.sparkContext.environment
     report = KillReport()
-    keys = {"max_records_per_round": 100}
+    partitions, own = WAYS[way]
+    keys: dict[str, Any] = {"max_records_per_round": 100, **own}
     if partitions == 1:  # each container is a Spark task of its own, whose rows come to it by an exchange
         monkeypatch.setattr(round_planner, "is_small_round", lambda records, few: False)
         packed = round_planner.spark_tasks_of
@@ -57,7 +62,7 @@ def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
         keys |= {"elasticity_factor": 4, "containers": 2}
     world = SeededWorld(tmp_path, on_kafka, children, SEED, partitions=partitions)
     world.produce(200)
-    run = world.run_of(keys=keys)
+    run = world.run_of(keys=keys, pause_s=0.002 if way == "threads" else 0.0)
     app = usual(run, spark)
     log = tmp_path / "steps.log"
     traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]

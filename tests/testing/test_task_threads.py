@@ -18,7 +18,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.testing import Driver
 from headrace.worker import task_queues
 from headrace.worker.task_queues import Turns
-from support.world import caught_up
+from support.world import caught_up, started, waited
 
 HOUR_US = 3_600_000_000
 WAIT_S = 20
@@ -258,6 +258,47 @@ def test_a_hot_key_is_led_by_so_many_offsets_at_most_and_catches_up() -> None:
     assert sum(counts.values()) == 10_000
     assert all(max(one.values()) - min(one.values()) <= 1_000 for one in positions)
     assert set(positions[-1].values()) == {10_000}
+
+
+def test_rounds_of_tasks_that_merge_what_they_read_end_at_the_lead_too() -> None:
+    app = hr.App("joined", elasticity_factor=4)
+    users = app.table("users", key=hr.String(), value=hr.Long())
+    orders = app.stream("orders", key=hr.String(), value=hr.Long())
+    orders.left_join(users, lambda order, user: [order, user], value=hr.Json()).to("named")
+    with committed_positions() as positions, Driver(app, overrides=["task_threads=4", "max_bucket_lead=50"]) as driver:
+        for number in range(400):
+            driver.send("users", f"k{number % 20}", number // 20, at=number)
+            driver.send("orders", f"k{number % 20}", number // 20, at=number)
+        driver.run()
+        named = [r.value for r in driver.read("named")]
+    assert Counter(map(tuple, named)) == Counter((number // 20, number // 20) for number in range(400))
+    assert len(positions) >= 8
+
+
+def test_a_job_with_sixteen_threads_asleep_stops_within_a_second(tmp_path: Path) -> None:
+    url = f"log:{tmp_path / 'log'}"
+    places = {"local_store_dir": str(tmp_path / "stores"), "state_uri": str(tmp_path / "state")}
+    app = hr.App("asleep", system=url, elasticity_factor=16, task_threads=16, **places)
+    entered = Counter[str]()
+
+    def asleep(record: Any) -> Any:
+        entered[threading.current_thread().name] += 1
+        time.sleep(0.001)
+        return record.value
+
+    app.stream("in", key=hr.String(), value=hr.Long()).map_values(asleep, value=hr.Long()).to("out")
+    with hr.open_system(url) as log:
+        log.create_stream("in", 1)
+        log.create_stream("out", 1)
+        log.produce("in", [(f"k{n % 500}", n) for n in range(200_000)], key=hr.String(), value=hr.Long())
+        job = started(app)
+        waited(lambda: len(entered) == 16 and min(entered.values()) > 100, job)
+        began_s = time.monotonic()
+        job.stop()
+        job.wait()
+        assert time.monotonic() - began_s < 1.0
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("task-")]
+        assert log.end_offsets("out") == {0: 0}, "nothing of the round was committed"
 
 
 @pytest.mark.parametrize("factor", [1, 4])

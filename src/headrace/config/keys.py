@@ -65,8 +65,8 @@ class Config(Mapping[str, Any]):
     )
     task_threads: int | None = _key(
         None,
-        "Threads in which a container processes the records of its tasks, at most one per task. More than 1 are for functions "
-        "that wait: functions are then called for several tasks at the same time. Unset: 1, and for virtual tasks one each, at "
+        "Threads in which a container processes the records of its tasks, at most one per task; more than 1 are for functions "
+        "that wait, which are then called for several tasks at the same time; unset: 1, and for virtual tasks one each, at "
         "most 32, as soon as a round has shown that they wait for more than 30 % of their time.",
         least=1,
         per_sub_topology=True,

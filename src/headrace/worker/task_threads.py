@@ -1,5 +1,5 @@
 """The tasks of a container at work, in one thread or in several. One thread reads and gives them rows; with several threads, it
-only does that, and others process the rows. What is written and committed is done by it alone, after all threads have ended.
+only does that, and others process the rows. It alone writes and commits, after all threads have ended.
 
 A task is in one thread at a time, and may be in another one for its next piece. No thread outlives `TaskThreads`."""
 
@@ -56,7 +56,7 @@ class TaskThreads:
             while thread.is_alive():
                 try:
                     thread.join()
-                except KeyboardInterrupt as found:  # the caller must not go on while functions are being called
+                except KeyboardInterrupt as found:  # the caller must not continue while functions are being called
                     interrupted = found
         if interrupted is not None:
             raise interrupted

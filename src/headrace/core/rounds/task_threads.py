@@ -2,8 +2,8 @@
 
 Threads of one Python process compute no faster than one. But functions that wait, for a service or a database, wait at the same
 time in several. So a sub-topology whose tasks are virtual begins with one thread, and has one for each task of a container as
-soon as a round has shown that they wait. It keeps them: how long threads wait for each other cannot be told from what else
-they wait for."""
+soon as a round has shown that they wait. It keeps them: while there are several, time that they wait for each other looks like
+any other waiting."""
 
 from __future__ import annotations
 
