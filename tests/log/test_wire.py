@@ -66,6 +66,8 @@ CHECKPOINTS = st.builds(
     st.none() | TIMES,
     st.none() | TIMES,
     st.dictionaries(PARTITIONS, TEXTS, max_size=3),
+    expiry_us=st.none() | TIMES,
+    closed_us=st.none() | TIMES,
 )
 TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
 CONTAINERS = st.builds(
@@ -157,6 +159,7 @@ KINDS: dict[str, tuple[Any, type]] = {
 
 
 LATER = {  # what older versions did not store
+    "checkpoint": {"expiry_us": None, "closed_us": None},
     "job model": {"partitioned_by_users": (), "partitioned_otherwise": (), "databases": {}, "dropped": {}},
 }
 
@@ -170,7 +173,8 @@ def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
     encoded = encode(value)
     assert decode(cls, encoded, kind) == value
     assert decode(cls, encoded.decode(), kind) == value
-    assert json.loads(encoded)["wire"] == documents.WIRE
+    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
+    assert json.loads(encoded)["wire"] == (documents.LATER_CHECKPOINT if is_later else documents.WIRE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,8 +222,16 @@ def test_garbage_is_refused(kind: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
-    with pytest.raises(StorageError, match="written in form 2, this version of Headrace reads form 1"):
-        decode(KINDS[kind][1], b'{"wire":2,"new":[]}', kind)
+    readable = "forms 1 to 2" if kind == "checkpoint" else "form 1"
+    with pytest.raises(StorageError, match=rf"written in form 3, this version of Headrace reads {readable}\n"):
+        decode(KINDS[kind][1], b'{"wire":3,"new":[]}', kind)
+
+
+def test_what_older_versions_would_lose_is_not_in_their_form() -> None:
+    text = encode(replace(_checkpoint(), closed_us=0)).decode()
+    assert text.endswith(',"closed_us":0}')
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read: form 1 has no place for all that it holds"):
+        decode(Checkpoint, text.replace('"wire":2', '"wire":1'), "checkpoint")
 
 
 @pytest.mark.parametrize(

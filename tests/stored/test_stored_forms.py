@@ -113,8 +113,13 @@ PLANTED: Mapping[str, Planted] = {
 
 @pytest.fixture(autouse=True)
 def forms() -> Iterator[None]:
-    """No form that was worked out with a planted name is left."""
+    """A planted name counts also for forms that were worked out before, and no form with one is left."""
+    _forget_forms()
     yield
+    _forget_forms()
+
+
+def _forget_forms() -> None:
     documents._document_of.cache_clear()
     documents._form_of.cache_clear()
 

@@ -13,7 +13,7 @@ import xxhash
 
 import headrace as hr
 from headrace.client.startpoints import Startpoints
-from headrace.errors import NotSupportedError, StateError
+from headrace.errors import StateError
 from headrace.testing import Driver
 
 FACTORS = (2, 4, 16)
@@ -157,7 +157,7 @@ def two_parts(**factors: int) -> hr.App:
     app = hr.App("parts", config={f"elasticity_factor.{title.replace('_', '-')}": factor for title, factor in factors.items()})
     rows = app.stream("in", key=hr.String(), value=hr.String())
     rows.group_by_key().count(store="keys")
-    rows.group_by("value", hr.Repartitioned(name="by-value"), key=hr.String()).count(store="values")
+    rows.group_by(lambda record: record.value, hr.Repartitioned(name="by-value"), key=hr.String()).count(store="values")
     return app
 
 
@@ -170,28 +170,11 @@ def test_each_sub_topology_has_its_own_factor(tmp_path: Path) -> None:
             assert [driver.store("keys").get(f"k{number}") for number in range(6)] == [10 * turn] * 6
             assert [driver.store("values").get(f"v{number}") for number in range(10)] == [6 * turn] * 10
     assert set(stored_positions(tmp_path)) == {"Partition_0", *(f"by-value/Partition_0-{bucket}-4" for bucket in range(4))}
-    refused = r"elasticity_factor is 2 for sub-topology 'source', and application 'parts' has run with 1 there"
-    with pytest.raises(NotSupportedError, match=refused):
-        Driver(two_parts(source=2, by_value=4), directory=tmp_path).open()
-    with pytest.raises(NotSupportedError, match=r"is 1 for sub-topology 'by-value', .* has run with 4 there"):
-        Driver(two_parts(), directory=tmp_path).open()
 
 
 def test_the_factor_of_a_sub_topology_that_is_not_there_is_refused() -> None:
     with pytest.raises(hr.ConfigError, match=r"elasticity_factor.by-values .*there is no sub-topology 'by-values'"):
         Driver(two_parts(by_values=2)).open()
-
-
-def test_another_factor_than_that_of_what_is_stored_is_refused(tmp_path: Path) -> None:
-    with Driver(counting(2), directory=tmp_path) as driver:
-        driver.send("in", b"k", {})
-        driver.run()
-    with pytest.raises(NotSupportedError, match=r"elasticity_factor is 4 .*, and application 'elastic' has run with 2"):
-        Driver(counting(4), directory=tmp_path).open()
-    with Driver(counting(2), directory=tmp_path) as driver:
-        driver.send("in", b"k", {})
-        driver.run()
-        assert driver.store("counts").get(b"k") == 2
 
 
 @pytest.mark.parametrize("factor", FACTORS)

@@ -2,7 +2,8 @@
 
 A document is the value itself: the names of its fields are the stored names, so that renaming a field changes the form. SSPs
 and task names are stored as their texts, and maps are sorted, so equal values give equal bytes. `wire` is the number of the
-form. A document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
+form: 1, but for checkpoints that hold what form 1 has no place for. A document of a newer form, or one that does not fit, is a
+`StorageError` that names it: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 WIRE = 1  # raised whenever a form changes; a reader refuses what is newer than itself
+LATER_CHECKPOINT = 2  # the form of a checkpoint with something that older versions would not read, and lose
 
 T = TypeVar("T")
 _Convert = Callable[..., object]
@@ -56,11 +58,13 @@ _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
     StoredJobModel: ("databases", "dropped"),
     StoredSubTopology: ("elasticity_factor", "broadcast"),
     StoredTask: ("buckets",),
+    Checkpoint: ("expiry_us", "closed_us"),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
     StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
     StoredSubTopology: _OMITTED[StoredSubTopology],
     StoredTask: _OMITTED[StoredTask],
+    Checkpoint: _OMITTED[Checkpoint],
 }
 
 
@@ -83,27 +87,36 @@ def encode(value: object) -> bytes:
     kind: type = type(value)
     document = _document_of(kind).write(value)
     assert isinstance(document, dict)
-    return msgspec.json.encode({"wire": WIRE} | document)
+    return msgspec.json.encode({"wire": _wire_of(value)} | document)
 
 
 def decode(kind: type[T], data: bytes | str, what: str) -> T:
     """The `kind` that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
+    newest = LATER_CHECKPOINT if kind is Checkpoint else WIRE
     try:
         wire = msgspec.json.decode(data, type=_Numbered).wire
-        if wire == WIRE:
+        if WIRE <= wire <= newest:
             of_kind: type = kind
             document = _document_of(of_kind)
             value = document.read(msgspec.json.decode(data, type=document.stored))
             assert isinstance(value, kind)
+            if _wire_of(value) > wire:
+                raise ValueError(f"form {wire} has no place for all that it holds")
             return value
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace") from error
     except StorageError as error:  # of a document in it
         raise StorageError(f"stored {what}: {error.message}", error.hint) from None
+    readable = f"form {WIRE}" if newest == WIRE else f"forms {WIRE} to {newest}"
     raise StorageError(
-        f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
+        f"stored {what}: written in form {wire}, this version of Headrace reads {readable}",
         "run it with the version of Headrace that wrote it, or a newer one",
     )
+
+
+def _wire_of(value: object) -> int:
+    is_later = isinstance(value, Checkpoint) and (value.expiry_us is not None or value.closed_us is not None)
+    return LATER_CHECKPOINT if is_later else WIRE
 
 
 class _Numbered(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ _traps = _traps_of(os.environ)
 
 
 def reached(protocol: str, step: int) -> None:
-    """Say that this process is about to do `step` of `protocol` (`log`, `kafka` or `start`)."""
+    """Say that this process is about to do `step` of `protocol` (`log`, `kafka`, `start` or `scale`)."""
     if _traps is None:
         return
     for trap in _traps:

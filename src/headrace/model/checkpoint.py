@@ -90,6 +90,8 @@ class Checkpoint:
     `broadcast`. As stored, each SSP of a virtual task carries its bucket.
     `watermarks`: per SSP the task's own report in µs since the epoch (protocol.md 23); an SSP without any is absent.
     `event_timer_us`, `wall_timer_us`: when the earliest timer of each clock is due, None without one.
+    `expiry_us`: not after the time from which the next entry of the state is expired, None where none will be.
+    `closed_us`: the highest watermark at which a final result of a window was given, None before the first.
     `spent_startpoints`: per SSP the id of the startpoint that its position began at, since it has moved from there.
     """
 
@@ -103,3 +105,5 @@ class Checkpoint:
     wall_timer_us: int | None = None
     spent_startpoints: Mapping[SystemStreamPartition, str] = field(default_factory=dict)
     broadcast: frozenset[str] = frozenset()
+    expiry_us: int | None = None
+    closed_us: int | None = None

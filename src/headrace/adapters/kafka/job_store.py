@@ -69,6 +69,7 @@ class KafkaJobStore(JobStore):
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
+        self._shared: tuple[JobModel | None, dict[str | None, list[tuple[str, int]]]] = (None, {})
         self._lock = threading.Lock()
         self._producer_of: dict[tuple[str, int], str] = {}  # the process that made a lane's last commit
         self._committed_us: dict[tuple[str, int], int] = {}
@@ -291,8 +292,16 @@ class KafkaJobStore(JobStore):
             "timeout_ms": self._timeout_ms,
             "exactly_once": self._exactly_once,
             "producer_of": self._producer_of.get((round_id.sub_topology or "source", lane)),
-            "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
+            "shared": self._shared_ssps(round_id.sub_topology),
         }
+
+    def _shared_ssps(self, sub_topology: str | None) -> list[tuple[str, int]]:
+        """What several containers read; counted once per model."""
+        model = self._model
+        assert model is not None
+        if self._shared[0] is not model:
+            self._shared = model, {sub.name: sorted(shared_ssps(model, sub.name)) for sub in model.sub_topologies}
+        return self._shared[1][sub_topology]
 
     def commit_round(self, commit: RoundCommit) -> None:
         title, now_us = commit.round_id.sub_topology or "source", time.time_ns() // 1000

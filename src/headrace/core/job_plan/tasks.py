@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.core.elasticity.recut import recut
+from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
 from headrace.core.job_plan.containers import containers_of, next_job_model
@@ -18,23 +20,19 @@ from headrace.core.topology.partition_counts import unused_hints
 from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.errors import NotSupportedError
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 
 
-def elasticity(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Refuse another elasticity factor of a sub-topology than that of its stored tasks."""
-    terms, stored = draft.terms, {} if snapshot.model is None else snapshot.model.elasticity_factors
-    for sub in terms.subs:
-        factor, before = terms.elasticity_factor(sub.name), stored.get(sub.name)
-        if before not in (None, factor) and snapshot.checkpoints:
-            raise NotSupportedError(
-                f"elasticity_factor is {factor} for sub-topology {sub.title!r}, and application {terms.application!r} has run "
-                f"with {before} there: its positions and state are of those tasks",
-                f"set it to {before}, or run the application under another name, from the beginning",
-            )
-    return draft
+def scales(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Settle the scale of each sub-topology. Where an elasticity factor changes, the steps that follow see what is stored as if
+    it had always been the new one."""
+    decision = decided(draft.terms.scale_terms, snapshot.scales, snapshot.model, snapshot.checkpoints)
+    draft = replace(draft, scaling=decision)
+    if not decision.recuts:
+        return draft
+    stored, notes = recut(snapshot.stored, decision.recuts)
+    return replace(draft, past=snapshot.with_stored(stored), applied=(*draft.applied, *notes))
 
 
 def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -45,7 +43,7 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
 def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    wanted, factor = terms.containers(sub.name) or terms.slots, terms.elasticity_factor(sub.name)
+    wanted, factor = draft.scaling.containers_of(sub.title) or terms.slots, draft.scaling.factor_of(sub.title)
     made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), factor)
     return SubTopologyModel(sub.name, containers_of(made, wanted), factor)
 

@@ -78,6 +78,19 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
             return ()
 
 
+def broadcast_databases(nodes: Iterable[t.Node]) -> frozenset[str]:
+    """The databases of what is broadcast, global tables as a rule: whole in every task, whatever keys it has otherwise.
+    `nodes`: parents before their children."""
+    shared, found = set[str](), set[str]()
+    for node in nodes:
+        if isinstance(node, t.Source) and node.broadcast:
+            shared.add(node.name)
+        elif node.parents and shared.issuperset(node.parents):
+            shared.add(node.name)
+            found.update(store.kept_in for store in stores_of(node))
+    return frozenset(found)
+
+
 def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]:
     """The streams that a sub-topology writes to by name, and others may change; a function may name any other."""
     named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}

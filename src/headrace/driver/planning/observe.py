@@ -14,6 +14,7 @@ from headrace.codec.job_records import (
     cuts_of,
     expanders_of,
     rewinds_of,
+    scales_of,
     startpoints_of,
     stored_flows,
     stored_operators,
@@ -131,6 +132,7 @@ def observe(
             for (stream, count), by in sorted(expanders.items())
             if stream in streams and streams[stream].partitions == count
         ),
+        scales=scales_of(metadata),
     )
 
 

@@ -26,8 +26,8 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
+from headrace.worker.outputs import Outputs
 from headrace.worker.ports import ReaderReport
-from headrace.worker.task import Outputs
 
 _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
 
@@ -42,8 +42,8 @@ class KafkaWorkerPorts(WorkerState):
         self._client: dict[str, Any] = terms["client"] | {"batch.size": batch_size}
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
         self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not used yet
-        title = round_id_of(plan.round_id).sub_topology or "source"
-        identity = (program.application, title, plan.lane, plan.epoch, plan.round_id)
+        self._title = round_id_of(plan.round_id).sub_topology or "source"
+        identity = (program.application, self._title, plan.lane, plan.epoch, plan.round_id)
         lane = Lane(*identity, self._client, terms["timeout_ms"], terms["producer_of"])
         self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(lane)
 
@@ -66,7 +66,10 @@ class KafkaWorkerPorts(WorkerState):
             )
             for task in self._plan.tasks
         ]
-        return container_positions(self._program.application, bases, self._shared)
+        return self._positions(bases)
+
+    def _positions(self, checkpoints: list[Checkpoint]) -> list[Position]:
+        return container_positions(self._program.application, self._title, self._plan.lane, checkpoints, self._shared)
 
     def _committed_before(self) -> list[Checkpoint]:
         """What an attempt of this very round has committed: the checkpoints are in their topic."""
@@ -123,9 +126,8 @@ class KafkaWorkerPorts(WorkerState):
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Which process has the lane's producer now."""
         application = self._program.application
-        positions = container_positions(application, checkpoints, self._shared)
         records = [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints]
-        self._transaction.commit(positions, records, checkpoint_topic(application))
+        self._transaction.commit(self._positions(checkpoints), records, checkpoint_topic(application))
         return process_token()
 
     def abandon(self) -> None:
