@@ -17,6 +17,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
@@ -25,7 +26,7 @@ from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
+from headrace.model.job_model import JobModel
 from headrace.model.startpoint import (
     PositionType,
     Startpoint,
@@ -52,29 +53,17 @@ _NAMES: dict[type, dict[str, str]] = {
 }
 _ORDERS: dict[type, tuple[str, ...]] = {
     Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
-    ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _JobModel(JobModel):
-    """`elasticity_factor`: above 1 in models of an older version, for all sub-topologies; now each has its own."""
-
-    elasticity_factor: int = 1
-
-
-_ORDERS[_JobModel] = (
-    *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
-    *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
-)
 _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
-    _JobModel: ("databases", "dropped"),
-    SubTopologyModel: ("elasticity_factor",),
+    StoredJobModel: ("databases", "dropped"),
+    StoredSubTopology: ("elasticity_factor", "broadcast"),
+    StoredTask: ("buckets",),
     Checkpoint: ("expiry_us", "closed_us"),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
-    _JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[_JobModel]),
-    SubTopologyModel: _OMITTED[SubTopologyModel],
+    StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
+    StoredSubTopology: _OMITTED[StoredSubTopology],
+    StoredTask: _OMITTED[StoredTask],
     Checkpoint: _OMITTED[Checkpoint],
 }
 
@@ -161,7 +150,7 @@ def _document_of(kind: type) -> _Form:
     if kind is Change:
         return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
     if kind is JobModel:
-        return _as(_record_form(_JobModel, is_document=True), _with_own_factors, _without_common_factor)
+        return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
         return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
     if kind is StateVersion:
@@ -265,21 +254,6 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
 def _default_of(one: Field[object]) -> object:
     return one.default if one.default_factory is MISSING else one.default_factory()
-
-
-# --- job models ---------------------------------------------------------------------------------------------------------------
-
-
-def _with_own_factors(stored: _JobModel) -> JobModel:
-    common, subs = stored.elasticity_factor, stored.sub_topologies
-    if common > 1:
-        subs = tuple(replace(sub, elasticity_factor=common) for sub in subs)
-    values = {one.name: getattr(stored, one.name) for one in fields(JobModel)}
-    return JobModel(**values | {"sub_topologies": subs})
-
-
-def _without_common_factor(model: JobModel) -> _JobModel:
-    return _JobModel(**{one.name: getattr(model, one.name) for one in fields(JobModel)})
 
 
 # --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
