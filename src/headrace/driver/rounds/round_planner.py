@@ -17,12 +17,12 @@ from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import (
     READER_RECORDS,
     SMALL_ROUND_RECORDS,
-    TASK_RECORDS,
     OffsetRange,
     is_small_round,
     lags_of,
     ranges_of,
     spark_tasks_of,
+    weight_of,
     within_bytes,
 )
 from headrace.core.rounds.task_threads import led_ends, threads_of
@@ -232,7 +232,7 @@ class RoundPlanner:
         found = []
         for lane, count in records.items():
             reading = [task for task in self._containers[lane].tasks if any(ssp in pieces[lane] for ssp in task.partitions)]
-            found.append((lane, count + TASK_RECORDS * len(reading)))
+            found.append((lane, weight_of(count, len(reading), wait=self.tasks_wait)))
         return found
 
     # --- payloads ---------------------------------------------------------------------------------------------------
