@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.keys.key_layout import OF_THE_TASK, TIME_INDEXES, range_in, slots_of, split_state_key
-from headrace.core.topology.sub_topologies import stores_of
+from headrace.core.topology.sub_topologies import broadcast_databases, stores_of
 from headrace.errors import StateError
-from headrace.model.topology import Source
 
 
 def check_own_keys(task_run: Any, state: Any) -> None:
@@ -18,7 +17,7 @@ def check_own_keys(task_run: Any, state: Any) -> None:
     slots = slots_of(bucket)
     if slots is None:
         return
-    shared = _broadcast_stores(task_run.program)
+    shared = broadcast_databases(task_run.program.nodes)
     for name, first, last in state.changed_bounds():
         if name == OF_THE_TASK or name in shared:
             continue
@@ -31,16 +30,6 @@ def check_own_keys(task_run: Any, state: Any) -> None:
                     "state is kept under the key of the record as it was read: where a function gives records other keys, use "
                     "select_key, or name them in the operator (key=), so that they are repartitioned",
                 )
-
-
-def _broadcast_stores(program: Any) -> frozenset[str]:
-    shared = {node.name for node in program.nodes if isinstance(node, Source) and node.broadcast}
-    found = set[str]()
-    for node in program.nodes:  # parents come before their children
-        if node.parents and shared.issuperset(node.parents):
-            shared.add(node.name)
-            found.update(store.kept_in for store in stores_of(node))
-    return frozenset(found)
 
 
 def _operator_of(database: str, program: Any) -> str:
