@@ -350,6 +350,17 @@ def test_no_state_file_is_missing_or_left_over_through_changes(tmp_path: Path) -
         assert there == named
 
 
+def test_local_stores_of_former_tasks_are_removed(tmp_path: Path) -> None:
+    with Driver(counting(2), directory=tmp_path) as driver:
+        for factor in (2, 8, 1, 4):
+            driver.elasticity(factor)
+            for _ in range(3):
+                send(driver, 1)
+                driver.run()
+            there = {place.name for place in (tmp_path / "stores" / "all").iterdir()}
+            assert there and there <= set(checkpoints(driver))
+
+
 def test_local_stores_are_rebuilt_where_they_are_lost(tmp_path: Path) -> None:
     import shutil
 

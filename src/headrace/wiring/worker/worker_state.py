@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb.environments import close_idle
+from headrace.adapters.lmdb.former_stores import remove_former_stores
 from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.round_control.files import FileSignals
@@ -36,6 +37,7 @@ APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
 
 _state_files: dict[str, StateFiles] = {}
 _state_files_lock = threading.Lock()
+_tidied: dict[str, int] = {}  # by folder, sub-topology and lane the epoch under which former stores were removed
 _checked: dict[str, str] = {}  # of each of them the run whose driver it is shared with
 
 
@@ -75,12 +77,20 @@ class WorkerState:
         files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
         with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
+            self._remove_former_stores(folder.parent, task)
             state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task.name] = store
             try:
                 yield state
             finally:
                 del self._stores[task.name]
+
+    def _remove_former_stores(self, root: Path, task: TaskPlan) -> None:
+        """Once in a plan, when its tasks have committed: a change of the elasticity factor is not undone from then on."""
+        here = f"{root} {self._program.sub_topology} {self._plan.lane}"
+        if _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
+            _tidied[here] = self._plan.epoch
+            remove_former_stores(root, [TaskName.parse(one.name) for one in self._plan.tasks])
 
     def _applying(self) -> None:
         reached(self._plan.system, APPLY_STEP[self._plan.system])
