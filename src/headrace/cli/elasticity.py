@@ -63,7 +63,7 @@ def set_scale(
         preview = scales.preview(number, containers=wanted, sub_topology=sub_topology, reason=reason)
         if preview.refusal is not None:
             fail(preview.refusal, "nothing was changed")
-        if not preview.effects:
+        if not (preview.effects or preview.superseded):
             there = f"application {target.application} has {request_text(preview.request)} already"
             report(json, _described(preview, None), there)
             return
@@ -79,6 +79,11 @@ def set_scale(
 
 def _print_preview(application: str, preview: ScalePreview) -> None:
     print(f"application {application}: {request_text(preview.request)}")
+    for superseded in preview.superseded:
+        print(f"request {superseded}, which is not in force yet, is withdrawn")
+    if not preview.effects:
+        print("all else stays as it is")
+        return
     rows = [
         (one.sub_topology, scale_text(one.before), scale_text(one.after), one.tasks_before, one.tasks_after, _size(one))
         for one in preview.effects
@@ -108,6 +113,7 @@ def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
         "containers": preview.request.containers,
         "sub_topology": preview.request.sub_topology,
         "expected_pause_s": preview.pause_s,
+        "withdraws": list(preview.superseded),
         "effects": [
             {
                 "sub_topology": one.sub_topology,

@@ -153,6 +153,8 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: {counters}")
         if sub.get("stopped_by"):
             print(f"{name}: stopped: {sub['stopped_by']}")
+        if sub.get("scale_waits_for"):
+            print(f"{name}: {sub['scale_waits_for']}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
 

@@ -64,11 +64,12 @@ class ScaleEffect:
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
     """What a request would do now. `pause_s`: how long changes of scale have paused this job before, None where none has.
-    `refusal`: why it cannot be done."""
+    `superseded`: requests that are not in force yet, and never would be. `refusal`: why it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
     pause_s: float | None = None
+    superseded: tuple[str, ...] = ()
     refusal: str | None = None
 
 
@@ -128,7 +129,7 @@ class Elasticity:
         request = ScaleRequest(this_user(), time.time_ns() // 1000, sub_topology, factor, containers, reason)
         why = refusal_of(request, stored.terms)
         if why is not None:
-            return ScalePreview(request, (), None, why)
+            return ScalePreview(request, (), refusal=why)
         ids = {**stored.asked.requests, "~": request}
         asked = ScaleRequests(stored.asked.stored, ids, stored.asked.unreadable)
         decision = decided(stored.terms, asked, stored.model, stored.checkpoints)
@@ -149,7 +150,7 @@ class Elasticity:
             effects.append(
                 ScaleEffect(sub.title, was, after, now, len(recut.parents) if recut else now, sum(files.values()), behind)
             )
-        return ScalePreview(request, tuple(effects), self._pause_s())
+        return ScalePreview(request, tuple(effects), self._pause_s(), decision.superseded)
 
     def set(
         self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""

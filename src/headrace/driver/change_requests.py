@@ -81,6 +81,11 @@ class ChangeRequests:
         requests = [ChangeRequest(ChangeKind.SCALE, id_) for id_ in sorted(ids)] or [ChangeRequest(ChangeKind.SCALE, "")]
         return tuple(requests), {**merging, **closing}
 
+    def scale_waits_for(self, title: str, checkpoints: Mapping[TaskName, Checkpoint]) -> str:
+        """Why another elasticity factor of a sub-topology is not in force yet, for people; empty where none waits."""
+        waiting = self.waiting.get(title)
+        return "" if waiting is None else waiting.text(checkpoints)
+
     def _settle_scales(self, asked: ScaleRequests, decision: ScaleDecision) -> None:
         """Record what has come of requests that change nothing: no round waits for it."""
         if not decision.settled:

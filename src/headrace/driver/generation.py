@@ -377,6 +377,8 @@ class Generation:
             "counters_of_all_runs": progress.counters_of_all_runs(),
             "timings_ms": progress.timings_ms,
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
+            "elasticity_factor": runner.model.elasticity_factor,
+            "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "notes": progress.notes[-3:],
             "known_failures": len(runner.planner.known_failures),

@@ -6,7 +6,8 @@ from typing import TypedDict
 
 
 class SubTopologyStatus(TypedDict):
-    """One sub-topology since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet."""
+    """One sub-topology since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet.
+    `scale_waits_for`: why another elasticity factor is not in force yet; empty where none waits."""
 
     records: int
     records_per_s: int
@@ -19,6 +20,8 @@ class SubTopologyStatus(TypedDict):
     counters_of_all_runs: dict[str, int]
     timings_ms: dict[str, float]
     waiting_for: str
+    elasticity_factor: int
+    scale_waits_for: str
     stopped_by: str
     notes: list[str]
     known_failures: int

@@ -128,6 +128,17 @@ class Waiting:
                 found[task] = left
         return found
 
+    def text(self, checkpoints: Mapping[TaskName, Checkpoint]) -> str:
+        """What the change waits for, for people."""
+        behind = self.behind(checkpoints)
+        if not behind:
+            return f"factor {self.recut.factor} is about to come into force"
+        last = max(behind, key=lambda task: behind[task])
+        others = f" and {len(behind) - 1:,} others" if len(behind) > 1 else ""
+        verb = "are" if others else "is"
+        distance = f"{last}{others} {verb} behind, by {behind[last]:,} offsets"
+        return f"factor {self.recut.factor} waits until tasks that are to be merged are together: {distance}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -255,7 +266,7 @@ def refusal_of(request: ScaleRequest, terms: ScaleTerms) -> str | None:
     if factor is None and containers is None:
         return "it asks for nothing: expected a factor, a number of containers, or both"
     if factor is not None and (not 1 <= factor <= SLOTS or factor & (factor - 1)):
-        return f"elasticity factor {factor}: expected a power of two, 1 to {SLOTS:,}"
+        return f"elasticity factor {factor}: expected a power of two, 1 to {SLOTS:,}{_nearest(factor)}"
     if containers is not None and not AUTOMATIC <= containers <= CONTAINERS_MAX:
         return f"containers {containers}: expected 1 to {CONTAINERS_MAX:,}, or automatic"
     grouper = terms.grouper(containers or 1)
@@ -265,6 +276,16 @@ def refusal_of(request: ScaleRequest, terms: ScaleTerms) -> str | None:
             "take from each what it is there to read"
         )
     return None
+
+
+def _nearest(factor: int) -> str:
+    """The powers of two beside a factor that is none.
+
+    >>> _nearest(3), _nearest(0), _nearest(5_000)
+    ('; the nearest are 2 and 4', '', '')
+    """
+    low = 1 << (factor.bit_length() - 1) if 1 < factor < SLOTS else 0
+    return f"; the nearest are {low} and {2 * low}" if low else ""
 
 
 def _settled(

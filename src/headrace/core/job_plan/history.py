@@ -45,7 +45,7 @@ def _start(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
     before, after = snapshot.model, draft.job_model
     if draft.terms.is_replan or (before is not None and before.version == after.version):
         return
-    if draft.streams.grown and not draft.notes:  # which have entries of their own
+    if (draft.streams.grown or draft.scaling.changes) and not draft.notes:  # which have entries of their own
         return
     was = "" if before is None else f"job model {before.version}"
     what = "first start" if before is None else "start with another plan"
@@ -84,7 +84,7 @@ def scale_entries(
 
 
 def _scale_subject(sub_topology: str | None) -> str:
-    return "scale of all sub-topologies" if sub_topology is None else f"scale of {sub_topology}"
+    return "all sub-topologies" if sub_topology is None else sub_topology
 
 
 def _startpoints(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:

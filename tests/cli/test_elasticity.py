@@ -1,0 +1,120 @@
+"""`headrace elasticity`: what it shows, what it asks, what it refuses; on stopped jobs and on one that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli.commands import application
+from support.world import caught_up, started, waited
+
+APP = """
+import headrace as hr
+
+app = hr.App("shop", system="log:./data", containers=2)
+rows = app.stream("sales", key=hr.String(), value=hr.Long())
+rows.group_by_key().count(store="counts")
+rows.group_by(lambda record: "all", hr.Repartitioned(name="by-all"), key=hr.String()).count(store="sums")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(APP)
+    with hr.open_system("log:./data") as system:
+        system.create_stream("sales", 2)
+        system.produce("sales", [hr.Record(f"k{n}".encode(), bytes(8), 0) for n in range(50)])
+    yield tmp_path
+
+
+def app() -> hr.App:
+    names: dict[str, Any] = {}
+    exec(APP, names)
+    found = names["app"]
+    assert isinstance(found, hr.App)
+    return found
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(application, ["elasticity", *arguments])
+
+
+def shown() -> Any:
+    return json.loads(run("show", "shop.py", "--json").stdout)
+
+
+def factors() -> dict[str, int]:
+    return {one["sub_topology"]: one["factor"] for one in shown()["scales"]}
+
+
+def test_a_stopped_job_takes_it_at_its_next_start_and_keeps_it(place: Path) -> None:
+    caught_up(app())
+    asked = run("set", "4", "shop.py", "--yes", "--reason", "more keys")
+    assert asked.exit_code == 0, asked.output
+    assert "factor 1, 2 containers  factor 4, 2 containers          2          8" in asked.stdout
+    assert "it takes effect at the next start" in asked.stdout
+    assert factors() == {"source": 1, "by-all": 1} and len(shown()["requests"]) == 1
+    for _ in range(2):
+        caught_up(app())
+        assert factors() == {"source": 4, "by-all": 4} and shown()["requests"] == []
+    entry, other = shown()["history"]
+    assert (entry["from"], entry["to"], entry["why"]) == ("factor 1, 2 containers", "factor 4, 2 containers", "more keys")
+    assert {entry["what"], other["what"]} == {"source", "by-all"}
+    assert run("set", "4", "shop.py").stdout == "application shop has factor 4 already\n"
+
+
+def test_a_request_is_withdrawn_by_what_is_in_force(place: Path) -> None:
+    caught_up(app())
+    run("set", "4", "shop.py", "--yes")
+    back = run("set", "1", "shop.py", "--yes")
+    assert "which is not in force yet, is withdrawn" in back.stdout, back.output
+    caught_up(app())
+    assert factors() == {"source": 1, "by-all": 1} and shown()["requests"] == []
+    assert [one["outcome"] for one in shown()["history"]] == ["superseded"]
+
+
+def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
+    job = started(app())
+    try:
+        waited(lambda: job.status()["sub_topologies"]["source"]["records"] == 50, job)
+        asked = run("set", "8", "--sub-topology", "by-all", "--application", "shop", "--yes")
+        assert "the job is running: it changes within a second" in asked.stdout, asked.output
+        waited(lambda: factors() == {"source": 1, "by-all": 8}, job)
+        assert job.status()["sub_topologies"]["by-all"]["elasticity_factor"] == 8
+        waited(lambda: shown()["history"][0]["pause_ms"], job)
+        assert "expected pause: " in run("set", "2", "shop.py").stdout
+        assert run("set", "keep", "shop.py", "--containers", "1", "--yes").exit_code == 0
+        waited(lambda: {one["containers"] for one in shown()["scales"]} == {1}, job)
+        assert factors() == {"source": 1, "by-all": 8}
+    finally:
+        job.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["set", "3", "shop.py"], "expected a power of two, 1 to 1,024; the nearest are 2 and 4"),
+        (["set", "2048", "shop.py"], "expected a power of two, 1 to 1,024"),
+        (["set", "0", "shop.py"], "expected a power of two"),
+        (["set", "x", "shop.py"], "expected a whole number, found 'x'"),
+        (["set", "keep", "shop.py"], "keep alone changes nothing"),
+        (["set", "2", "shop.py", "--containers", "0"], "at least 1"),
+        (["set", "2", "shop.py", "--sub-topology", "by-night"], "no sub-topology 'by-night'; there are: source, by-all"),
+        (["set", "2", "--application", "other"], "application 'other' has not run on log:./data yet"),
+        (["show", "--application", "other"], "application 'other' has not run"),
+        (["set", "2", "shop.py"], "standard input is no terminal to confirm this; nothing was written"),
+        (["set", "2", "shop.py", "--json"], "--json does not prompt; nothing was written: add --yes"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_changes_nothing(place: Path, arguments: list[str], message: str) -> None:
+    caught_up(app())
+    found = run(*arguments)
+    assert found.exit_code != 0 and message in " ".join(found.output.split()), found.output
+    assert shown()["requests"] == []
