@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,13 @@ rows.group_by(lambda record: "all", hr.Repartitioned(name="by-all"), key=hr.Stri
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(APP)
     with hr.open_system("log:./data") as system:
         system.create_stream("sales", 2)
         system.produce("sales", [hr.Record(f"k{n}".encode(), bytes(8), 0) for n in range(50)])
-    yield tmp_path
+    return tmp_path
 
 
 def app() -> hr.App:
