@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.keys.compaction import FOLD_FILES_MIN, SNAPSHOT_BYTES_MIN, fold_start
-from headrace.model.checkpoint import StateFile, StateFileKind
+from headrace.model.checkpoint import Head, StateFile, StateFileKind
 
 KIB = 1024
 
@@ -39,13 +39,13 @@ class Chain:
         return [file for file, _ in self.files]
 
     def round(self, keys: frozenset[int]) -> None:
-        start = fold_start(self.state_files)
+        start = fold_start(Head(1, tuple(self.state_files)))
         if start is not None:
             merged = frozenset[int]().union(*(found for _, found in self.files[start:]))
             make = snapshot if start == 0 else delta
             self.files[start:] = [(make(len(merged) * self.unit), merged)]
             self.written += len(merged) * self.unit
-        assert fold_start(self.state_files) is None, "one fold is enough"
+        assert fold_start(Head(1, tuple(self.state_files))) is None, "one fold is enough"
         assert self.bytes <= 2 * self.files[0][0].bytes + SNAPSHOT_BYTES_MIN if self.files else True
         self.files.append((delta(len(keys) * self.unit), keys))
         self.written += len(keys) * self.unit
@@ -81,7 +81,7 @@ class Chain:
     ids=lambda value: "-".join(map(str, sizes(value))) if isinstance(value, list) else str(value),
 )
 def test_examples(files: list[StateFile], expected: int | None) -> None:
-    assert fold_start(files) == expected
+    assert fold_start(Head(1, tuple(files))) == expected
 
 
 def test_ten_thousand_tiny_deltas() -> None:
@@ -90,7 +90,7 @@ def test_ten_thousand_tiny_deltas() -> None:
     reads = 0
     written = 0
     for _ in range(10_000):
-        start = fold_start(chain)
+        start = fold_start(Head(1, tuple(chain)))
         if start is not None:
             total = sum(sizes(chain[start:]))
             chain[start:] = [snapshot(total) if start == 0 else delta(total)]
@@ -107,7 +107,7 @@ def test_a_small_state_is_not_folded_in_every_round() -> None:
     chain, folds = Chain(), 0
     keys = frozenset(range(200))
     for _ in range(300):
-        folds += fold_start(chain.state_files) is not None
+        folds += fold_start(Head(1, tuple(chain.state_files))) is not None
         chain.round(keys)
     assert folds <= 100
     assert chain.longest <= FOLD_FILES_MIN
@@ -147,10 +147,10 @@ def test_random_rounds(changes: list[frozenset[int]], unit: int) -> None:
 def test_any_chain_is_short_after_one_fold(found: list[int]) -> None:
     """Also one that these rules did not make, such as after a change of them."""
     files = [delta(size) for size in found]
-    start = fold_start(files)
+    start = fold_start(Head(1, tuple(files)))
     if start is not None:
         total = sum(sizes(files[start:]))
         files[start:] = [snapshot(total) if start == 0 else delta(total)]
-    assert fold_start(files) is None
+    assert fold_start(Head(1, tuple(files))) is None
     assert len(files) <= 32 + FOLD_FILES_MIN
     assert sum(sizes(files)) <= 2 * sum(sizes(files[:1])) + SNAPSHOT_BYTES_MIN

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.codec import documents
 from headrace.codec.documents import Flows, Operators, decode, encode
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
@@ -20,7 +19,7 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change, ChangeKind, Outcome
-from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
@@ -52,8 +51,14 @@ GROUPS = st.one_of(
 BUCKETS = st.sampled_from([KeyBucket(0, 2), KeyBucket(1, 2), KeyBucket(3, 4)])
 TASKS = st.builds(TaskName, GROUPS, st.none() | NAMES, st.none() | BUCKETS)
 ROUND_IDS = st.builds(RoundId, NUMBERS, st.none() | NAMES, NUMBERS)
-STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS)
-HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple))
+SLOTS = st.sets(st.integers(0, 1024), min_size=2, max_size=2).map(lambda ends: Slots(min(ends), max(ends)))
+STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS)
+PARTS = st.builds(replace, STATE_FILES, covers=st.none() | SLOTS) | st.builds(
+    replace, STATE_FILES, covers=st.none() | SLOTS, slots=SLOTS, whole=st.sampled_from([(), ("a", "b")])
+)
+HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple)) | st.builds(
+    Head, NUMBERS, st.lists(PARTS, min_size=1, max_size=3).map(tuple), st.none() | SLOTS
+)
 PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
 CHECKPOINTS = st.builds(
     Checkpoint,
@@ -66,6 +71,8 @@ CHECKPOINTS = st.builds(
     st.none() | TIMES,
     st.none() | TIMES,
     st.dictionaries(PARTITIONS, TEXTS, max_size=3),
+    expiry_us=st.none() | TIMES,
+    closed_us=st.none() | TIMES,
 )
 TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
 CONTAINERS = st.builds(
@@ -75,7 +82,8 @@ CONTAINERS = st.builds(
     st.none() | TEXTS,
     st.none() | TEXTS,
 )
-SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple))
+FACTORS = st.sampled_from([1, 2, 4])
+SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple), FACTORS)
 JOB_MODELS = st.builds(
     JobModel,
     NAMES,
@@ -83,7 +91,6 @@ JOB_MODELS = st.builds(
     st.lists(SUB_TOPOLOGIES, max_size=2).map(tuple),
     st.dictionaries(NAMES, NUMBERS, max_size=3),
     st.dictionaries(NAMES, TEXTS, max_size=3),
-    st.sampled_from([1, 2, 4]),
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
@@ -157,6 +164,7 @@ KINDS: dict[str, tuple[Any, type]] = {
 
 
 LATER = {  # what older versions did not store
+    "checkpoint": {"expiry_us": None, "closed_us": None},
     "job model": {"partitioned_by_users": (), "partitioned_otherwise": (), "databases": {}, "dropped": {}},
 }
 
@@ -170,7 +178,14 @@ def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
     encoded = encode(value)
     assert decode(cls, encoded, kind) == value
     assert decode(cls, encoded.decode(), kind) == value
-    assert json.loads(encoded)["wire"] == documents.WIRE
+    assert json.loads(encoded)["wire"] == (2 if isinstance(value, Checkpoint) and has_later_parts(json.loads(encoded)) else 1)
+
+
+def has_later_parts(checkpoint: dict[str, Any]) -> bool:
+    """Whether a stored checkpoint has anything that version 0.1.0 did not write."""
+    head = checkpoint["head"] or {"files": []}
+    files = [name for file in head["files"] for name in file]
+    return bool({"expiry_us", "closed_us"} & checkpoint.keys() | {"covers", "slots", "whole"} & {*files, *head})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,6 +213,17 @@ def test_what_an_older_version_stored_is_read_with_what_came_later_absent(kind: 
     assert decode(cls, json.dumps(document), kind) == replace(value, **{name: LATER[kind][name] for name in absent})
 
 
+@settings(max_examples=40, deadline=None)
+@given(JOB_MODELS, FACTORS)
+def test_a_factor_that_was_stored_for_the_whole_job_is_that_of_all_its_sub_topologies(model: JobModel, factor: int) -> None:
+    subs = tuple(replace(sub, elasticity_factor=1) for sub in model.sub_topologies)
+    document = json.loads(encode(replace(model, sub_topologies=subs)))
+    assert document["elasticity_factor"] == 1
+    assert all("elasticity_factor" not in sub for sub in document["sub_topologies"])
+    found = decode(JobModel, json.dumps(document | {"elasticity_factor": factor}), "job model")
+    assert found.elasticity_factors == {sub.name: factor for sub in subs}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"wire":1}', b'{"wire":"1"}', b"\xff", b'{"wire":1} x'])
 def test_garbage_is_refused(kind: str, data: bytes) -> None:
@@ -207,8 +233,32 @@ def test_garbage_is_refused(kind: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
-    with pytest.raises(StorageError, match="written in form 2, this version of Headrace reads form 1"):
-        decode(KINDS[kind][1], b'{"wire":2,"new":[]}', kind)
+    readable = "forms 1 to 2" if kind == "checkpoint" else "form 1"
+    with pytest.raises(StorageError, match=rf"written in form 3, this version of Headrace reads {readable}\n"):
+        decode(KINDS[kind][1], b'{"wire":3,"new":[]}', kind)
+
+
+@pytest.mark.parametrize(
+    "slots", ['{"low":5,"high":5}', '{"low":-1,"high":5}', '{"low":0,"high":1025}', '{"low":0}', "[0]", "7"]
+)
+@pytest.mark.parametrize("place", ["covers", "slots"])
+def test_slots_that_are_none_are_refused(place: str, slots: str) -> None:
+    file = StateFile("app/t/1.arrow", StateFileKind.DELTA, 9, 1, "c", 1, covers=Slots(0, 512), slots=Slots(0, 256))
+    text = encode(replace(_checkpoint(), head=Head(1, (file,), Slots(0, 256)))).decode()
+    assert text.startswith('{"wire":2,')
+    good = '{"low":0,"high":512}' if place == "covers" else '{"low":0,"high":256}'
+    assert text.count(good) == (1 if place == "covers" else 2)
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read"):
+        decode(Checkpoint, text.replace(good, slots), "checkpoint")
+    with pytest.raises(StorageError, match="form 1 has no place for all that it holds"):
+        decode(Checkpoint, text.replace('"wire":2', '"wire":1'), "checkpoint")
+
+
+def test_what_older_versions_would_lose_is_not_in_their_form() -> None:
+    text = encode(replace(_checkpoint(), closed_us=0)).decode()
+    assert text.endswith(',"closed_us":0}')
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read: form 1 has no place for all that it holds"):
+        decode(Checkpoint, text.replace('"wire":2', '"wire":1'), "checkpoint")
 
 
 @pytest.mark.parametrize(

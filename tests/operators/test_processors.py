@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -236,6 +239,39 @@ def test_an_entry_lives_for_its_ttl_after_the_last_put() -> None:
         assert values(d) == [[None, 1], [1, 2], [None, None], [2, 2], [None, None], [None, None]]
         assert len(d.store("recent")) == 0, "what has expired is deleted, not only hidden"
         assert d.counters["entries_expired"] == 1
+
+
+class RemembersUnlessBad(Remembers):
+    def process(self, record: hr.Record) -> None:
+        super().process(record)
+        if record.value == "bad":
+            raise ValueError("bad")
+
+
+def test_what_expires_next_is_in_the_checkpoint_and_taken_back_with_a_record_that_fails(tmp_path: Path) -> None:
+    def expiry_us() -> int | None:
+        with closing(sqlite3.connect(tmp_path / "log" / "catalog.sqlite")) as catalog:
+            ((text,),) = catalog.execute("SELECT checkpoint FROM checkpoints").fetchall()
+            found: int | None = json.loads(text).get("expiry_us")
+            return found
+
+    app = app_of(RemembersUnlessBad, dead_letter_stream="dead")
+    with Driver(app, directory=tmp_path) as d:
+        d.send("in", "a", "bad", at=0)
+        d.run()
+        assert expiry_us() is None
+        d.send("in", "a", 1, at=MINUTE)
+        d.send("in", "b", "bad", at=2)
+        d.run()
+        assert expiry_us() == HOUR + MINUTE
+    with Driver(app, directory=tmp_path) as d:
+        d.send("in", "b", 2, at=HOUR + MINUTE)
+        d.run()
+        d.run()
+        d.send("in", "b", None, at=HOUR + 2 * MINUTE)
+        d.run()
+        assert d.counters["entries_expired"] == 1
+        assert expiry_us() == 2 * HOUR + MINUTE
 
 
 class Times(Base):

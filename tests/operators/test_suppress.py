@@ -268,3 +268,23 @@ def test_windows_behind_a_repartition_close_by_the_time_above_without_a_record_o
             d.send("in", "z", 1, at=12, partition=partition)
         d.run()
         assert sorted(plain(r)[:2] for r in d.read("out")) == [((key, 0, 10), 1) for key in "ABCDEFGH"]
+
+
+def test_a_window_that_closed_stays_closed_behind_a_restart(tmp_path: Path) -> None:
+    app = hr.App("restarted", idle_timeout_s=60.0)
+    one, two = (app.stream(name, key=hr.String(), value=hr.Long()) for name in ("one", "two"))
+    tens = one.merge(two).group_by_key().windowed_by(hr.Tumbling("10 us", grace="0 us"))
+    tens.count(store="s").to_stream(emit="closed").to("out")
+    with Driver(app, directory=tmp_path) as d:
+        d.send("two", "a", 0, at=1)
+        d.send("one", "a", 0, at=2)
+        d.run()
+        d.advance("61 seconds")
+        d.send("one", "a", 0, at=100)
+        d.run()
+        d.run()
+        assert [plain(r)[:2] for r in d.read("out")] == [(("a", 0, 10), 2)]
+    with Driver(app, directory=tmp_path) as d:
+        d.send("two", "a", 0, at=3)
+        d.run()
+        assert d.counters["late_records"] == 1

@@ -68,7 +68,7 @@ def _described(checkpoint: Checkpoint, job: JobLook) -> dict[str, Any]:
         ],
         "state_version": head and head.version,
         "state_files": len(head.files) if head else 0,
-        "state_bytes": sum(file.bytes for file in head.files) if head else 0,
+        "state_bytes": sum(file.counted_bytes for file in head.files) if head else 0,
         "event_timer": iso(checkpoint.event_timer_us),
         "wall_timer": iso(checkpoint.wall_timer_us),
     }

@@ -2,13 +2,14 @@
 
 A document is the value itself: the names of its fields are the stored names, so that renaming a field changes the form. SSPs
 and task names are stored as their texts, and maps are sorted, so equal values give equal bytes. `wire` is the number of the
-form. A document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
+form: 1, but for checkpoints that hold what form 1 has no place for. A document of a newer form, or one that does not fit, is a
+`StorageError` that names it: nothing is guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
@@ -16,6 +17,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
@@ -23,8 +25,8 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
-from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import ContainerModel, JobModel
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
+from headrace.model.job_model import JobModel
 from headrace.model.startpoint import (
     PositionType,
     Startpoint,
@@ -38,6 +40,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 WIRE = 1  # raised whenever a form changes; a reader refuses what is newer than itself
+LATER_CHECKPOINT = 2  # the form of a checkpoint with something that older versions would not read, and lose
 
 T = TypeVar("T")
 _Convert = Callable[..., object]
@@ -50,15 +53,18 @@ _NAMES: dict[type, dict[str, str]] = {
 }
 _ORDERS: dict[type, tuple[str, ...]] = {
     Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
-    ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
-    JobModel: (
-        *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
-        *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
-    ),
 }
-_OMITTED_EMPTY: dict[type, tuple[str, ...]] = {JobModel: ("databases", "dropped")}
+_OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
+    StoredJobModel: ("databases", "dropped"),
+    StoredSubTopology: ("elasticity_factor", "broadcast"),
+    StoredTask: ("buckets",),
+    Checkpoint: ("expiry_us", "closed_us"),
+}
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
-    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel])
+    StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
+    StoredSubTopology: _OMITTED[StoredSubTopology],
+    StoredTask: _OMITTED[StoredTask],
+    Checkpoint: _OMITTED[Checkpoint],
 }
 
 
@@ -81,27 +87,42 @@ def encode(value: object) -> bytes:
     kind: type = type(value)
     document = _document_of(kind).write(value)
     assert isinstance(document, dict)
-    return msgspec.json.encode({"wire": WIRE} | document)
+    return msgspec.json.encode({"wire": _wire_of(value)} | document)
 
 
 def decode(kind: type[T], data: bytes | str, what: str) -> T:
     """The `kind` that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
+    newest = LATER_CHECKPOINT if kind is Checkpoint else WIRE
     try:
         wire = msgspec.json.decode(data, type=_Numbered).wire
-        if wire == WIRE:
+        if WIRE <= wire <= newest:
             of_kind: type = kind
             document = _document_of(of_kind)
             value = document.read(msgspec.json.decode(data, type=document.stored))
             assert isinstance(value, kind)
+            if _wire_of(value) > wire:
+                raise ValueError(f"form {wire} has no place for all that it holds")
             return value
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace") from error
     except StorageError as error:  # of a document in it
         raise StorageError(f"stored {what}: {error.message}", error.hint) from None
+    readable = f"form {WIRE}" if newest == WIRE else f"forms {WIRE} to {newest}"
     raise StorageError(
-        f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
+        f"stored {what}: written in form {wire}, this version of Headrace reads {readable}",
         "run it with the version of Headrace that wrote it, or a newer one",
     )
+
+
+def _wire_of(value: object) -> int:
+    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and _is_later(value) else WIRE
+
+
+def _is_later(checkpoint: Checkpoint) -> bool:
+    head = checkpoint.head
+    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None:
+        return True
+    return head is not None and (head.slots is not None or any(file.covers or file.slots for file in head.files))
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -128,6 +149,8 @@ class _Form:
 def _document_of(kind: type) -> _Form:
     if kind is Change:
         return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
+    if kind is JobModel:
+        return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
         return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
     if kind is StateVersion:
@@ -141,6 +164,8 @@ def _form_of(kind: object) -> _Form:
         return _Form(str, SSP.parse, str)
     if kind is TaskName:
         return _Form(str, TaskName.parse, str)
+    if kind is Head:
+        return _Form(Head, write=_stored_head)
     if kind is OffsetRange:
         return _Form(tuple[str, int, int], _read_range, lambda piece: (str(piece.ssp), piece.start, piece.end))
     if kind is StartpointEntry:
@@ -201,7 +226,7 @@ def _whole_ssps_form(item: object) -> _Form:
 def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
-    later, omitted = _LATER.get(kind, ()), [renamed.get(name, name) for name in _OMITTED_EMPTY.get(kind, ())]
+    later, omitted = _LATER.get(kind, ()), _OMITTED.get(kind, ())
     forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
     if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
@@ -209,6 +234,7 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     columns += [(name, form.stored) for name, form in forms.items() if name not in later]
     columns += [(name, or_(forms[name].stored, msgspec.UnsetType), msgspec.UNSET) for name in later]
     struct = msgspec.defstruct(kind.__name__, columns, rename=renamed, frozen=True, forbid_unknown_fields=True)
+    defaults = {one.name: _default_of(one) for one in fields(kind) if one.name in omitted}
     reads = [(name, form.read) for name, form in forms.items()]
     writes = [(name, renamed.get(name, name), form.write) for name, form in forms.items()]
 
@@ -218,12 +244,16 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
     def write(value: object) -> object:
         document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
-        for name in omitted:
-            if not document[name]:
-                del document[name]
+        for name, default in defaults.items():
+            if getattr(value, name) == default:
+                del document[renamed.get(name, name)]
         return document
 
     return _Form(struct, read, write)
+
+
+def _default_of(one: Field[object]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 # --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
@@ -252,6 +282,37 @@ def _with_ssps(checkpoint: Checkpoint, named: Callable[[SSP], SSP], broadcast: f
         spent_startpoints={named(ssp): id_ for ssp, id_ in checkpoint.spent_startpoints.items()},
         broadcast=broadcast,
     )
+
+
+# --- heads, of which there may be a hundred thousand at once: msgspec reads them ----------------------------------------------
+
+
+class _StoredFile(msgspec.Struct, frozen=True):
+    name: str
+    kind: StateFileKind
+    bytes: int
+    entries: int
+    checksum: str
+    version: int
+    reaches: str
+    covers: Slots | msgspec.UnsetType
+    slots: Slots | msgspec.UnsetType
+    whole: tuple[str, ...] | msgspec.UnsetType
+
+
+class _StoredHead(msgspec.Struct, frozen=True):
+    version: int
+    files: list[_StoredFile]
+    slots: Slots | msgspec.UnsetType
+
+
+def _stored_head(head: Head) -> _StoredHead:
+    return _StoredHead(head.version, [_stored_file(file) for file in head.files], head.slots or msgspec.UNSET)
+
+
+def _stored_file(file: StateFile) -> _StoredFile:
+    known = (file.name, file.kind, file.bytes, file.entries, file.checksum, file.version, file.reaches)
+    return _StoredFile(*known, file.covers or msgspec.UNSET, file.slots or msgspec.UNSET, file.whole or msgspec.UNSET)
 
 
 # --- what is stored as another type's -----------------------------------------------------------------------------------------

@@ -5,12 +5,15 @@ binary, `value` binary, where a null value is a deletion. Batches are small enou
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
+
+from headrace.core.keys.key_layout import OF_THE_TASK, range_in
+from headrace.model.checkpoint import Slots
 
 SCHEMA = pa.schema([("db", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
 BATCH_ROWS_MAX = 16_384
@@ -47,6 +50,21 @@ def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Itera
 
 def db_of(batch: pa.RecordBatch) -> str:
     return str(batch.column(0)[0].as_py())
+
+
+def batches_within(batches: Iterable[pa.RecordBatch], slots: Slots, whole: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Of sorted batches the entries of these slots, and all of the databases in `whole`. Nothing is copied."""
+    for batch in batches:
+        database = db_of(batch)
+        if database in whole or database == OF_THE_TASK:
+            yield batch
+            continue
+        low, high = range_in(database, slots)
+        keys, rows = batch.column(1), range(batch.num_rows)
+        start = bisect_left(rows, low, key=lambda row, keys=keys: keys[row].as_py())  # type: ignore[misc]
+        stop = len(rows) if high is None else bisect_left(rows, high, key=lambda row, keys=keys: keys[row].as_py())  # type: ignore[misc]
+        if start < stop:
+            yield batch.slice(start, stop - start)
 
 
 @dataclass(slots=True)

@@ -24,9 +24,9 @@ import xxhash
 from pyarrow import fs
 
 from headrace.errors import StateError
-from headrace.model.checkpoint import StateFile, StateFileKind
+from headrace.model.checkpoint import Slots, StateFile, StateFileKind
 from headrace.model.tasks import TaskName
-from headrace.state.batches import SCHEMA
+from headrace.state.batches import SCHEMA, batches_within
 from headrace.state.durable import make_durable_folder, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
@@ -90,13 +90,19 @@ class StateFiles:
         self._here = local()  # of each thread: `syncing`, within `together`
 
     def write_batches(
-        self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
+        self,
+        task_folder: str,
+        kind: StateFileKind,
+        version: int,
+        batches: Iterable[pa.RecordBatch],
+        reaches: str = "",
+        covers: Slots | None = None,
     ) -> StateFile:
         """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
         the rest."""
         name = f"{task_folder}/{version}-{uuid.uuid4().hex[:12]}.arrow"
         try:
-            return self._write(StateFile(name, kind, 0, 0, "", version, reaches), batches)
+            return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
         except BaseException:
             with suppress(OSError):
                 self.delete(name)
@@ -170,8 +176,13 @@ class StateFiles:
                 self._remembered_bytes -= dropped
 
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
-        """The batches of `file`, in order; size and checksum are checked before the first one is given. A large file is read
-        twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or damaged."""
+        """The batches of `file`, in order, of its `slots` only; size and checksum are checked before the first one is given. A
+        large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
+        damaged."""
+        found = self._all_batches(file)
+        return found if file.slots is None else batches_within(found, file.slots, file.whole)
+
+    def _all_batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
         with self._lock:
             remembered = self._remembered.get(file.name)
         if remembered is not None:

@@ -31,12 +31,12 @@ def checkpoint_of(
     positions: Mapping[int, int],
     head: Head | None,
     reports: Mapping[int, int],
-    timers: Mapping[str, int | None],
+    times_us: Mapping[str, int | None],
 ) -> Checkpoint:
-    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head`. `reports`: per SSP
-    the highest time of the rows of this round. A report never goes back. That of a repartition stream is the writers' watermark
-    (protocol.md 23), and counts once the task has read up to where the stream ended. A startpoint is spent by what moves its
-    position, rows or not (protocol.md 25), and named until that is known."""
+    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head`, and the `times_us` of its
+    `TaskRun`. `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
+    stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended. A
+    startpoint is spent by what moves its position, rows or not (protocol.md 25), and named until that is known."""
     # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
     names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
     sources = [node for node in program.nodes if isinstance(node, Source)]
@@ -58,8 +58,10 @@ def checkpoint_of(
         {names[number]: position for number, position in positions.items()},
         head,
         {names[number]: time_us for number, time_us in marks.items()},
-        timers["event"],
-        timers["wall"],
+        times_us["event"],
+        times_us["wall"],
         {names[number]: id_ for number, (id_, offset) in task.startpoints.items() if positions[number] != offset},
         frozenset() if name.bucket is None else frozenset(node.stream for node in sources if node.broadcast),
+        times_us["expiry"],
+        times_us["closed"],
     )

@@ -174,7 +174,7 @@ class _Opening:
         # The identities that a store on its way to the head goes through: empty, then after each file.
         states = [EMPTY]
         if self.head is not None:
-            states += [*(file.identity for file in self.head.files[:-1]), self.head.identity]
+            states += self.head.identities
         if held not in states:
             self.notes.append(
                 "rebuilt from its state files, as after a rewind; nothing is damaged: "

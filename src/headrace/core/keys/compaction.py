@@ -15,33 +15,67 @@ So before a fold each file is larger than all that follow it, but for the last f
 byte that is folded ends up in a file at least twice as large, but for its first fold: so it is written a logarithmic
 number of times. And the deltas are never larger than the base, but for 256 KiB that are not worth a snapshot: a restore
 reads at most twice the state. (Of a state that shrinks by deletions it reads what the last snapshot held.)
+
+After a change of the elasticity factor a head begins with files of other tasks, of which this one has a part
+(`core.keys.heads`). They count as the base, with the bytes of that part, and are not folded one by one: they hold keys of
+others. A snapshot of the task's own takes their place, soon where that is up to `SNAPSHOT_BYTES_MAX`, else when the deltas are
+as large as the base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.model.checkpoint import StateFile
+from headrace.model.checkpoint import Head, StateFile
 
 FOLD_FILES_MIN = 4  # folding fewer would write a small file twice in most rounds
 SNAPSHOT_BYTES_MIN = 256 * 1024  # deltas below this are not worth a snapshot for their size alone
+SNAPSHOT_BYTES_MAX = 32 * 1024 * 1024  # of other tasks' files: up to here they are replaced as soon as it is the task's turn
+BORROWED_FILES_MAX = 64  # a head with more of them is long to read and to store, however large they are
 
 
-def fold_start(files: Sequence[StateFile]) -> int | None:
-    """Where to begin folding `files`, oldest first, before another delta is appended to them.
+def borrowed(head: Head) -> Sequence[StateFile]:
+    """The files of `head` up to the last one that the task has not written itself."""
+    count = len(head.files)
+    while count and head.is_own(head.files[count - 1]):
+        count -= 1
+    return head.files[:count]
+
+
+def is_snapshot_due(head: Head | None) -> bool:
+    """Whether a task is to write a snapshot in place of files of others. One task of a container and round does."""
+    files = () if head is None else borrowed(head)
+    return bool(files) and (_bytes_of(files) <= SNAPSHOT_BYTES_MAX or len(files) > BORROWED_FILES_MAX)
+
+
+def fold_start(head: Head) -> int | None:
+    """Where to begin folding the files of `head`, oldest first, before another delta is appended to them.
 
     `i`: `files[i:]` become ONE delta, which keeps its deletions. 0: all become a snapshot, which needs none. None: just
     append. The answer after a fold is None: folding once is enough.
     """
-    if len(files) < 2:
+    others = borrowed(head)
+    base = 1 if not others else len(others)
+    sizes = [_bytes_of(head.files[:base]), *(file.bytes for file in head.files[base:])]
+    start = _fold_start(sizes)
+    return start if not start else start + base - 1
+
+
+def _bytes_of(files: Sequence[StateFile]) -> int:
+    return sum(file.counted_bytes for file in files)
+
+
+def _fold_start(sizes: Sequence[int]) -> int | None:
+    """As `fold_start`, for the base's bytes and those of each delta."""
+    if len(sizes) < 2:
         return None
-    start = len(files) - 1
+    start = len(sizes) - 1
     after = 0  # bytes of the files behind the one looked at
-    for index in range(len(files) - 1, -1, -1):
-        if files[index].bytes <= after:
+    for index in range(len(sizes) - 1, -1, -1):
+        if sizes[index] <= after:
             start = index
         if index:
-            after += files[index].bytes
-    if after >= max(files[0].bytes, SNAPSHOT_BYTES_MIN):
+            after += sizes[index]
+    if after >= max(sizes[0], SNAPSHOT_BYTES_MIN):
         return 0
-    return start if len(files) - start >= FOLD_FILES_MIN else None
+    return start if len(sizes) - start >= FOLD_FILES_MIN else None

@@ -27,6 +27,8 @@ from hashlib import blake2b
 
 from headrace.core.keys.hashing import key_hash
 from headrace.errors import OutOfRangeError
+from headrace.model.checkpoint import ALL_SLOTS, Slots
+from headrace.model.tasks import KeyBucket
 
 LAYOUT_BYTES_MAX = 511  # LMDB's limit
 SUB_BYTES_MAX = 64
@@ -42,6 +44,8 @@ LONG_LENGTH_BYTES = 4
 SLOT_BITS = 10
 SLOTS = 1 << SLOT_BITS  # parts of a time index; also the highest elasticity factor
 SLOT_BYTES = 2
+TIME_INDEXES = frozenset({"~expiry", "~timers.event", "~timers.wall"})  # databases whose keys are time keys
+OF_THE_TASK = "~hints"  # a database of older versions, whose keys are no layouts: it is the whole task's
 _FACTORS = frozenset(1 << bits for bits in range(SLOT_BITS + 1))
 TIME_BYTES = 8
 TIME_REST_BYTES_MAX = DIGEST_HEAD_BYTES - 1 - SLOT_BYTES - TIME_BYTES
@@ -96,9 +100,22 @@ def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
     >>> [low.hex() for low, high in (bucket_range(index, 4) for index in (0, 2, 1, 3))]
     ['0000000000000000', '4000000000000000', '8000000000000000', 'c000000000000000']
     """
-    low, high = _slots_of(index, factor)
-    shift = 64 - SLOT_BITS
-    return ((low << shift).to_bytes(HASH_BYTES, "big"), None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"))
+    return _range_of(_slots_of(index, factor), 64 - SLOT_BITS, HASH_BYTES)
+
+
+def range_in(database: str, slots: Slots) -> tuple[bytes, bytes | None]:
+    """The range low <= key < high of some slots in a database of a task; `high` None: to the end. As entries are stored, too:
+    a digest leaves the hash in its place."""
+    return _range_of(slots, 0, SLOT_BYTES) if database in TIME_INDEXES else _range_of(slots, 64 - SLOT_BITS, HASH_BYTES)
+
+
+def slots_of(bucket: KeyBucket | None) -> Slots | None:
+    """The slots of a virtual task's key bucket; None for a task without, which has all.
+
+    >>> slots_of(KeyBucket(2, 4)), slots_of(None)
+    (Slots(low=256, high=512), None)
+    """
+    return None if bucket is None else _slots_of(bucket.index, bucket.factor)
 
 
 def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
@@ -140,18 +157,22 @@ def after_prefix(layout_key: bytes, prefix_bytes: int) -> bytes | None:
 
 def time_bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
     """As `bucket_range`, of a time index."""
-    low, high = _slots_of(index, factor)
-    return _slot_bytes(low), None if high == SLOTS else _slot_bytes(high)
+    return _range_of(_slots_of(index, factor), 0, SLOT_BYTES)
 
 
-def _slots_of(index: int, factor: int) -> tuple[int, int]:
-    """The slots low <= slot < high of a bucket: its bits reversed, then as many slots as there are to a bucket."""
+def _slots_of(index: int, factor: int) -> Slots:
+    """The slots of a bucket: its bits reversed, then as many slots as there are to a bucket."""
     assert factor in _FACTORS, f"factor {factor}: a power of two, 1 to {SLOTS}"
     assert 0 <= index < factor, f"bucket {index} of factor {factor}"
     bits = factor.bit_length() - 1
     place = int(f"{index:0{bits}b}"[::-1], 2) if bits else 0
     width = SLOTS // factor
-    return place * width, (place + 1) * width
+    return Slots(place * width, (place + 1) * width)
+
+
+def _range_of(slots: Slots, shift: int, size: int) -> tuple[bytes, bytes | None]:
+    high = None if slots.high == ALL_SLOTS.high else (slots.high << shift).to_bytes(size, "big")
+    return (slots.low << shift).to_bytes(size, "big"), high
 
 
 def _slot_bytes(slot: int) -> bytes:

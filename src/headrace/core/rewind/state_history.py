@@ -214,6 +214,8 @@ def rewound(checkpoint: Checkpoint, version: StateVersion) -> Checkpoint:
         watermarks=past.watermarks,
         event_timer_us=past.event_timer_us,
         wall_timer_us=past.wall_timer_us,
+        expiry_us=past.expiry_us,
+        closed_us=past.closed_us,
     )
 
 

@@ -167,12 +167,23 @@ def _reach(piece: OffsetRange, extents: Sequence[Extent], budget: int) -> int:
 
 
 TASK_RECORDS = 1_000  # what a task costs beside its records, in records: to open its store and write its segment takes ms
+WAITING_RECORDS = 100  # at least what a record is worth whose function waits: containers in one Spark task wait in turn
 READER_RECORDS = 1_000  # likewise what it costs that the engine reads a partition, which is a Spark task of its own
 
 
 def is_small_round(records: Iterable[int], small_round_records: int = SMALL_ROUND_RECORDS) -> bool:
     """Whether containers with so many records are one Spark task."""
     return sum(records) <= small_round_records
+
+
+def weight_of(records: int, tasks: int, *, wait: bool) -> int:
+    """What the work of a container amounts to, in records that cost about 1 µs: `tasks` of it have records, and their functions
+    `wait` or do not.
+
+    >>> weight_of(500, 2, wait=False), weight_of(500, 2, wait=True)
+    (2500, 52000)
+    """
+    return records * (WAITING_RECORDS if wait else 1) + TASK_RECORDS * tasks
 
 
 def spark_tasks_of(

@@ -78,6 +78,17 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
             return ()
 
 
+def broadcast_databases(nodes: Iterable[t.Node]) -> frozenset[str]:
+    """The databases of a sub-topology's stores that are whole in every task: of what comes of broadcast streams alone."""
+    shared, found = set[str](), set[str]()
+    for node in nodes:  # parents come before their children
+        is_shared = node.broadcast if isinstance(node, t.Source) else bool(node.parents) and shared.issuperset(node.parents)
+        if is_shared:
+            shared.add(node.name)
+            found.update(store.kept_in for store in stores_of(node))
+    return frozenset(found)
+
+
 def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]:
     """The streams that a sub-topology writes to by name, and others may change; a function may name any other."""
     named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}

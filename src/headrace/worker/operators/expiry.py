@@ -1,6 +1,6 @@
 """The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it. Database `~expiry`:
-`time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest `at`, so that a round in
-which nothing is due costs one look-up. No store can have a name with a tilde."""
+`time_key(key, at, digest of the entry)` -> [database, layout key]. The checkpoint has a time that is not after the earliest
+`at`, so that a round in which nothing is due does not look at the state. No store can have a name with a tilde."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from headrace.core.keys.key_layout import (
     TIME_BYTES,
     due_range,
     split_state_key,
-    time_bytes,
     time_from,
     time_key,
     time_of,
 )
 from headrace.model.windows import AnyWindows, Windows
 
-_HINT = b"next"
+_OLD_MARKS = {b"next": "expiry", b"closed": "closed"}
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
@@ -43,14 +42,13 @@ def expire(context: Any, database: str, entries: Sequence[tuple[bytes, bytes, in
     """Have `entries` of a database deleted when their time has come: (routing key, layout key, µs from which on)."""
     if not entries:
         return
-    index, hints = context.database("~expiry"), context.database("~hints")
+    index = context.database("~expiry")
     keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
     encode = msgspec.msgpack.Encoder().encode
     index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
     earliest = min(at_us for _, _, at_us in entries)
-    hint = hints.get(_HINT)
-    if hint is None or time_from(hint) > earliest:
-        hints.put(_HINT, time_bytes(earliest))
+    before = context.times_us["expiry"]
+    context.times_us["expiry"] = earliest if before is None else min(before, earliest)
 
 
 def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us: int) -> None:
@@ -62,11 +60,8 @@ def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str,
     """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
     there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then its
     turn comes later."""
-    if watermark_us is None:
-        return 0
-    hints = context.database("~hints")
-    hint = hints.get(_HINT)
-    if hint is None or time_from(hint) > watermark_us:
+    next_us = context.times_us["expiry"]
+    if watermark_us is None or next_us is None or next_us > watermark_us:
         return 0
     index = context.database("~expiry")
     deleted = 0
@@ -83,9 +78,16 @@ def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str,
                 continue
         context.database(database).delete(layout)
         deleted += 1
-    earliest = earliest_us(index)
-    hints.put(_HINT, None if earliest is None else time_bytes(earliest))
+    context.times_us["expiry"] = earliest_us(index)
     return deleted
+
+
+def move_old_marks(context: Any) -> None:
+    """Take what older versions kept in the database `~hints` into the task's times, and delete it there."""
+    hints = context.database("~hints")
+    for key, stored in list(hints.scan()):
+        context.times_us[_OLD_MARKS[key]] = time_from(stored)
+        hints.delete(key)
 
 
 def _expires_us(database: Any, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:

@@ -5,13 +5,12 @@ change it from then on. An event timer per window makes a round run for it, and 
 
 Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. A given result is
 not there any more. A watermark may go back, when an input that was idle resumes; what has closed stays closed all the
-same: the highest watermark at which anything did is kept, and judges for the whole task."""
+same: the highest watermark at which anything did is in the checkpoint, and judges for the whole task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,7 @@ from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Rows
 
 _HEAD_BYTES = 2 * TIME_BYTES
-_CLOSED = b"closed"  # in `~hints`
 _TIMES = Struct(">qq")  # of a windowed key: start and end
-
-
-def closed_until(context: Any) -> int | None:
-    """The highest watermark at which a window of the task has closed."""
-    mark = context.database("~hints").get(_CLOSED)
-    return None if mark is None else time_from(mark)
 
 
 def timer_owner(database: str) -> str:
@@ -100,7 +92,7 @@ class SuppressOperator(GatheringOperator):
             self.database.delete(layout)
             closed.append((end, key, int(name), stored))
         if closed:
-            self.context.database("~hints").put(_CLOSED, time_bytes(watermark_us))
+            self.context.times_us["closed"] = watermark_us
             self.forward(self._results(sorted(closed)))
         return "windows_closed", len(closed)
 

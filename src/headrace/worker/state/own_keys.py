@@ -5,26 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.core.keys.key_layout import bucket_range, split_state_key, time_bucket_range
-from headrace.core.topology.sub_topologies import stores_of
+from headrace.core.keys.key_layout import OF_THE_TASK, TIME_INDEXES, range_in, slots_of, split_state_key
+from headrace.core.topology.sub_topologies import broadcast_databases, stores_of
 from headrace.errors import StateError
-from headrace.model.topology import Source
-
-_BY_TIME = ("~expiry", "~timers.event", "~timers.wall")
-_OF_THE_TASK = "~hints"  # not by key
 
 
 def check_own_keys(task_run: Any, state: Any) -> None:
     """`StateError` where a round of a virtual task has changed an entry under a key that is not of its bucket. Stores of what
     is broadcast are whole in every task."""
     bucket = task_run.bucket
-    if bucket is None:
+    slots = slots_of(bucket)
+    if slots is None:
         return
-    shared = _broadcast_stores(task_run.program)
+    shared = broadcast_databases(task_run.program.nodes)
     for name, first, last in state.changed_bounds():
-        if name == _OF_THE_TASK or name in shared:
+        if name == OF_THE_TASK or name in shared:
             continue
-        low, high = (time_bucket_range if name in _BY_TIME else bucket_range)(bucket.index, bucket.factor)
+        low, high = range_in(name, slots)
         for layout in (first, last):
             if layout < low or (high is not None and layout >= high):
                 raise StateError(
@@ -33,16 +30,6 @@ def check_own_keys(task_run: Any, state: Any) -> None:
                     "state is kept under the key of the record as it was read: where a function gives records other keys, use "
                     "select_key, or name them in the operator (key=), so that they are repartitioned",
                 )
-
-
-def _broadcast_stores(program: Any) -> frozenset[str]:
-    shared = {node.name for node in program.nodes if isinstance(node, Source) and node.broadcast}
-    found = set[str]()
-    for node in program.nodes:  # parents come before their children
-        if node.parents and shared.issuperset(node.parents):
-            shared.add(node.name)
-            found.update(store.kept_in for store in stores_of(node))
-    return frozenset(found)
 
 
 def _operator_of(database: str, program: Any) -> str:
@@ -54,4 +41,4 @@ def _operator_of(database: str, program: Any) -> str:
 
 
 def _shown(database: str, layout: bytes) -> str:
-    return "a time of a key" if database in _BY_TIME else f"key {split_state_key(layout)[0]!r:.120}"
+    return "a time of a key" if database in TIME_INDEXES else f"key {split_state_key(layout)[0]!r:.120}"

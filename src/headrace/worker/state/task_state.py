@@ -18,7 +18,7 @@ from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, LONG_LENGTH_BYTES, S
 from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
-from headrace.model.checkpoint import Head, StateFile, StateFileKind, identity_of
+from headrace.model.checkpoint import Head, Slots, StateFile, StateFileKind, identity_of
 from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
 from headrace.state.files import StateFiles
 
@@ -291,13 +291,16 @@ class Database:
 
 
 class TaskState:
-    """All databases of a task within one round, on the state of `base` (None: the task has none yet)."""
+    """All databases of a task within one round, on the state of `base` (None: the task has none yet). `slots`: the task's, None
+    for all. `is_snapshot_due`: whether `write` is to make a snapshot in place of other tasks' files."""
 
-    def __init__(self, store: LocalStore, base: Head | None) -> None:
+    def __init__(self, store: LocalStore, base: Head | None, slots: Slots | None = None) -> None:
         if store.identity != identity_of(base):
             raise StateError(f"a store at state {store.identity} was opened for a round on {identity_of(base)}")
         self._store = store
         self._base = base
+        self._slots = slots
+        self.is_snapshot_due = False
         self._databases: dict[str, Database] = {}
         self._journal = Journal()
         self.notes: list[str] = []  # troubles with the local store
@@ -348,8 +351,8 @@ class TaskState:
         steps.reached("log", 5)
         version = 1 if self._base is None else self._base.version + 1
         older = () if self._base is None else self._folded(self._base, files, task_folder)
-        delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta())
-        return Head(version, (*older, delta))
+        delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta(), covers=self._slots)
+        return Head(version, (*older, delta), self._slots)
 
     def _delta(self) -> Iterator[pa.RecordBatch]:
         for name in sorted(name for name, database in self._databases.items() if database.changed):
@@ -359,14 +362,14 @@ class TaskState:
 
     def _folded(self, base: Head, files: StateFiles, task_folder: str) -> tuple[StateFile, ...]:
         """The files of `base`, the last of them folded into one if they have become too many or too large."""
-        start = fold_start(base.files)
+        start = 0 if self.is_snapshot_due else fold_start(base)
         if start is None:
             return base.files
         kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
         # A snapshot has all entries of the base, from the store: without its deletions, unlike a fold of deltas.
         entries = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
         batches = merged([files.batches(file) for file in base.files[start:]]) if start else entries
-        fold = files.write_batches(task_folder, kind, base.version, batches, reaches=base.identity)
+        fold = files.write_batches(task_folder, kind, base.version, batches, base.identity, self._slots)
         return (*base.files[:start], fold)
 
 

@@ -1,0 +1,71 @@
+"""The heads of tasks whose slots change: made of the files that others have written, which stay as they are.
+
+A task of slots 0 to 1,024 is split into two, of 0 to 512 and of 512 to 1,024:
+
+    1 snapshot, 2 delta        ->  1 snapshot | 0-512, 2 delta | 0-512         and the same with | 512-1024
+
+The first of them writes a delta of its own, and the two are merged. What both have is there once, with the slots of both:
+
+    1 snapshot | 0-512, 2 delta | 0-512, 3 delta (covers 0-512)
+    1 snapshot | 512-1024, 2 delta | 512-1024      ->  1 snapshot, 2 delta, 3 delta (covers 0-512)
+
+A head says of each slot which files count there, and in what order. That alone decides its form here: so split and merged back
+it is the same value as before, and cut several times it is what it would have become at once. The order of the files is that of
+their versions: each file of a slot has a higher one than those before it, as a task's versions rise, and those of a head begin
+above the versions of all its files.
+
+Stores that are whole in every task (`whole`, of what is broadcast) change alike in all virtual tasks of one. So of such a
+store a head may have what several of them have written, when these were at one position: each sequence of files comes to the
+same entries, and the last file that mentions a key has what all came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from headrace.model.checkpoint import ALL_SLOTS, Head, Slots, StateFile
+
+FILES_MAX = 2_000  # a file takes up to 400 bytes of a checkpoint, and brokers take records of 1 MB
+
+
+def head_of(parents: Sequence[Head | None], slots: Slots | None, whole: Collection[str] = ()) -> Head | None:
+    """The head of a task with `slots` (None: all), made from those of the tasks of the same whole task that had them before,
+    at one position if there are several. `whole`: the databases of stores that are whole in every task. None: no state."""
+    found: dict[StateFile, list[StateFile]] = {}  # as written, to the parts that count
+    for parent in parents:
+        for file in () if parent is None else parent.files:
+            part = file.counted.within(slots or ALL_SLOTS)
+            if part is not None:
+                found.setdefault(replace(file, slots=None, whole=()), []).append(replace(file, slots=part))
+    files = [part for file, parts in found.items() for part in _parts_of(file, parts, whole)]
+    if not files:
+        return None
+    files.sort(key=lambda file: (file.version, file.counted, file.name))
+    return Head(files[-1].version, tuple(files), None if slots == ALL_SLOTS else slots)
+
+
+def is_too_long(head: Head | None) -> bool:
+    """Whether a checkpoint with this head may be larger than the systems' records."""
+    return head is not None and len(head.files) > FILES_MAX
+
+
+def _parts_of(file: StateFile, parts: Iterable[StateFile], whole: Collection[str]) -> Iterator[StateFile]:
+    """`file` with all the slots of `parts`: one for each range without a gap, the file itself where that is all it holds."""
+    databases = tuple(sorted({*whole, *(name for part in parts for name in part.whole)}))
+    for slots in _joined(part.counted for part in parts):
+        yield file if slots == file.counted else replace(file, slots=slots, whole=databases)
+
+
+def _joined(ranges: Iterable[Slots]) -> list[Slots]:
+    """Neighbours made one.
+
+    >>> _joined([Slots(512, 768), Slots(0, 256), Slots(256, 512), Slots(800, 900)])
+    [Slots(low=0, high=768), Slots(low=800, high=900)]
+    """
+    found: list[Slots] = []
+    for slots in sorted(ranges):
+        if found and found[-1].high >= slots.low:
+            slots = Slots(found.pop().low, slots.high)
+        found.append(slots)
+    return found

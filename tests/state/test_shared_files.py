@@ -1,0 +1,309 @@
+"""Random lives of virtual tasks that share state files, through changes of the elasticity factor, against a dict."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import HealthCheck, Phase, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from state_place import Changes, Contents, Place, after, make_changes
+
+from headrace.adapters.lmdb import close_idle
+from headrace.client.state_reader import entries_of
+from headrace.core.keys import compaction, heads
+from headrace.core.keys.compaction import is_snapshot_due
+from headrace.core.keys.heads import head_of
+from headrace.core.keys.key_layout import slots_of, state_key, time_key
+from headrace.driver.maintenance.state_garbage import StateGarbage
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile
+from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
+from headrace.state import files as state_files
+from headrace.state.files import StateFiles, task_folder_of
+from headrace.worker.state.task_state import TaskState
+
+GLOBAL = "rates"
+KEYS = [b"%d" % number for number in range(20)] + [b"long" * 200, b"", b"x" * 500]
+Heads = dict[TaskName, Head | None]
+
+
+def bucket_of(key: bytes, factor: int) -> int:
+    """Counted here again."""
+    return xxhash.xxh64_intdigest(key, 42) & (factor - 1)
+
+
+def names(factor: int) -> list[TaskName]:
+    return [TaskName(PartitionGroup(0), None, KeyBucket(i, factor) if factor > 1 else None) for i in range(factor)]
+
+
+def index_of(task: TaskName) -> tuple[int, int]:
+    return (0, 1) if task.bucket is None else (task.bucket.index, task.bucket.factor)
+
+
+def recut(old: Heads, factor: int) -> Heads:
+    """Each new task's head from those of the tasks with a common bucket."""
+    found: Heads = {}
+    for new in names(factor):
+        index, _ = index_of(new)
+        common = min(len(old), factor)
+        parents = [head for task, head in old.items() if index_of(task)[0] % common == index % common]
+        found[new] = head_of(parents, slots_of(new.bucket), (GLOBAL,))
+    return found
+
+
+Entry = tuple[str, bytes, int]  # database, user's key, and what comes below it
+ENTRIES = [("counts", key, sub) for key in KEYS for sub in (0, 1)]
+ENTRIES += [(index, key, at) for index in ("~expiry", "~timers.event", "~timers.wall") for key in KEYS[:9] for at in (-1, 7)]
+
+
+def layout_of(entry: Entry) -> tuple[str, bytes]:
+    db, key, number = entry
+    return db, time_key(key, number, key[:9]) if db.startswith("~") else state_key(key, b"%d" % number)
+
+
+OWNER = {layout_of(entry): entry[1] for entry in ENTRIES}
+values = st.none() | st.integers(0, 200).map(lambda size: b"v" * size)
+changes_of_a_round = st.dictionaries(st.sampled_from(ENTRIES), values, min_size=1, max_size=10)
+changes_of_all = st.dictionaries(st.sampled_from(KEYS), values, min_size=1, max_size=4)
+FACTORS = st.sampled_from([1, 2, 4, 8])
+
+
+def as_changes(drawn: Iterable[tuple[tuple[str, bytes], bytes | None]]) -> Changes:
+    found: dict[str, dict[bytes, bytes | None]] = {}
+    for (db, layout), value in drawn:
+        found.setdefault(db, {})[layout] = value
+    return found
+
+
+class Lives(RuleBasedStateMachine):
+    """`contents`: all entries of the whole task, layout to value. The global store is in each task whole, the rest by key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(compaction, "SNAPSHOT_BYTES_MIN", 6_000)  # so that short lives see all kinds of folds
+        self.patch.setattr(compaction, "SNAPSHOT_BYTES_MAX", 4_000)
+        self.root = Path(tempfile.mkdtemp())
+        self.places: dict[TaskName, Place] = {}
+        self.contents: Contents = {}
+        self.heads: Heads = dict.fromkeys(names(1))
+        self.kept: list[tuple[Heads, Contents]] = []
+        self.runs, self.states = 0, dict[str, Contents]()
+        self.garbage = StateGarbage(StateFiles(str(self.root / "state")), "app")
+
+    @initialize(factor=FACTORS)
+    def begin(self, factor: int) -> None:
+        self.heads = dict.fromkeys(names(factor))
+
+    @rule(changes=changes_of_a_round, number=st.integers(0, 7), fails=st.booleans(), is_turn=st.booleans())
+    def work(self, changes: dict[Entry, bytes | None], number: int, fails: bool, is_turn: bool) -> None:
+        task = list(self.heads)[number % len(self.heads)]
+        index, factor = index_of(task)
+        mine = as_changes((layout_of(entry), value) for entry, value in changes.items() if bucket_of(entry[1], factor) == index)
+        assume(mine)
+        head = self.round_of(task, mine, is_turn=is_turn)
+        if not fails:
+            self.heads[task], self.contents = head, after(self.contents, mine)
+            self.committed()
+
+    @rule(all_changes=st.lists(changes_of_all, min_size=1, max_size=3), cuts=st.integers(0, 255))
+    def broadcast(self, all_changes: list[dict[bytes, bytes | None]], cuts: int) -> None:
+        """All tasks work the same records of a stream that is broadcast: some in one round, some in one for each change."""
+        each = [{GLOBAL: {state_key(key): value for key, value in changes.items()}} for changes in all_changes]
+        for number, task in enumerate(self.heads):
+            together: dict[str, dict[bytes, bytes | None]] = {GLOBAL: {}}
+            for changes in each:
+                together[GLOBAL] |= changes[GLOBAL]
+            for changes in [together] if cuts >> number & 1 else each:
+                self.heads[task] = self.round_of(task, changes)
+        for changes in each:
+            self.contents = after(self.contents, changes)
+        self.committed()
+
+    @rule(factor=FACTORS)
+    def change(self, factor: int) -> None:
+        self.heads = recut(self.heads, factor)
+        self.committed()
+
+    @rule(through=FACTORS, to=FACTORS)
+    def cut_as_one_value(self, through: int, to: int) -> None:
+        assert recut(self.heads, len(self.heads)) == self.heads
+        assert recut(recut(self.heads, through), len(self.heads)) == self.heads
+        assert recut(recut(self.heads, through), to) == recut(self.heads, to)
+
+    @rule()
+    def keep(self) -> None:
+        self.kept.append((dict(self.heads), self.contents))
+        self.garbage.hold(self.checkpoints(self.heads))
+
+    @rule(number=st.integers(0, 9))
+    def rewind(self, number: int) -> None:
+        """To a kept version, of whatever factor it is, under the factor of now."""
+        assume(self.kept)
+        kept, self.contents = self.kept[number % len(self.kept)]
+        self.heads = recut(kept, len(self.heads))
+        self.committed()
+
+    @rule()
+    def forget_the_oldest(self) -> None:
+        assume(self.kept)
+        del self.kept[0]
+        held = [checkpoint for kept, _ in self.kept for checkpoint in self.checkpoints(kept)]
+        self.garbage.delete(self.garbage.hold_only(held))
+
+    @rule(folder_is_lost=st.booleans())
+    def new_run(self, folder_is_lost: bool) -> None:
+        self.runs += 1
+        close_idle()
+        if folder_is_lost:
+            shutil.rmtree(self.root / "stores", ignore_errors=True)
+        self.places.clear()
+        self.committed()
+        self.garbage.collect_orphans(lambda: None)
+        live = {file.name for checkpoint in self.live() for file in (checkpoint.head.files if checkpoint.head else ())}
+        assert set(StateFiles(str(self.root / "state")).list("app")) == live, "no file is missing, and none is left over"
+
+    # --- in here --------------------------------------------------------------------------------------------------
+
+    def place_of(self, task: TaskName) -> Place:
+        if task not in self.places:
+            place = self.places[task] = Place(self.root, f"run-{self.runs}")
+            place.local = self.root / "stores" / task_folder_of("app", task)
+        return self.places[task]
+
+    def round_of(self, task: TaskName, changes: Changes, *, is_turn: bool = False) -> Head | None:
+        place, head = self.place_of(task), self.heads[task]
+        with place.open(head) as store:
+            state = TaskState(store, head, slots_of(task.bucket))
+            state.is_snapshot_due = is_turn and is_snapshot_due(head)
+            make_changes(state, changes)
+            return state.write(place.files, task_folder_of("app", task))
+
+    def checkpoints(self, heads: Heads) -> list[Checkpoint]:
+        return [Checkpoint(task, RoundId(1, None, 1), 1, {}, head) for task, head in heads.items()]
+
+    def live(self) -> Iterator[Checkpoint]:
+        yield from self.checkpoints(self.heads)
+        for kept, _ in self.kept:
+            yield from self.checkpoints(kept)
+
+    def committed(self) -> None:
+        self.garbage.committed(None, self.checkpoints(self.heads))
+
+    def contents_of(self, task: TaskName) -> Contents:
+        index, factor = index_of(task)
+
+        def is_mine(db: str, layout: bytes) -> bool:
+            return db == GLOBAL or bucket_of(OWNER[db, layout], factor) == index
+
+        found = {
+            db: {layout: value for layout, value in entries.items() if is_mine(db, layout)}
+            for db, entries in self.contents.items()
+        }
+        return {db: entries for db, entries in found.items() if entries}
+
+    @invariant()
+    def every_store_and_every_reader_has_the_entries_of_the_task(self) -> None:
+        for task, head in self.heads.items():
+            expected = self.contents_of(task)
+            with self.place_of(task).open(head) as store:
+                state = TaskState(store, head, slots_of(task.bucket))
+                found = {db: dict(state.database(db).scan()) for db in store.databases()}
+            assert {db: entries for db, entries in found.items() if entries} == expected
+            files = StateFiles(str(self.root / "state"))
+            for db in (GLOBAL, "counts", "~expiry"):
+                assert dict(entries_of([head], files, db)) == expected.get(db, {})
+            if head is not None:
+                assert self.states.setdefault(f"{task} {head.identity}", expected) == expected
+
+    def teardown(self) -> None:
+        close_idle()
+        self.patch.undo()
+        shutil.rmtree(self.root)
+
+
+LIVES = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+Lives.TestCase.settings = LIVES
+TestLives = Lives.TestCase
+
+
+# --- with a fault in it, the same machine finds it ----------------------------------------------------------------------------
+
+
+def without_the_filter(patch: pytest.MonkeyPatch) -> None:
+    def unfiltered(batches: Iterable[pa.RecordBatch], slots: Slots, whole: Any) -> Iterable[pa.RecordBatch]:
+        return batches
+
+    patch.setattr(state_files, "batches_within", unfiltered)
+
+
+def filtered_by_the_union(patch: pytest.MonkeyPatch) -> None:
+    right = Slots.within
+
+    def union(self: Slots, other: Slots) -> Slots | None:
+        return None if right(self, other) is None else Slots(min(self.low, other.low), max(self.high, other.high))
+
+    patch.setattr(Slots, "within", union)
+
+
+def named_after_the_newest_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Head, "identities", property(lambda head: tuple(file.identity for file in head.files)))
+    patch.setattr(Head, "identity", property(lambda head: head.files[-1].identity))
+
+
+def global_stores_cut_by_key(patch: pytest.MonkeyPatch) -> None:
+    right = state_files.batches_within
+    patch.setattr(state_files, "batches_within", lambda batches, slots, whole: right(batches, slots, ()))
+
+
+def time_indexes_cut_as_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("headrace.core.keys.key_layout.TIME_INDEXES", frozenset[str]())
+
+
+def folded_with_the_files_of_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "borrowed", lambda head: ())
+
+
+def remembered_as_it_was_cut(patch: pytest.MonkeyPatch) -> None:
+    cut: dict[str, list[pa.RecordBatch]] = {}
+    right = StateFiles.batches
+
+    def batches(self: StateFiles, file: StateFile) -> Iterator[pa.RecordBatch]:
+        if file.name not in cut:
+            cut[file.name] = list(right(self, file))
+        return iter(cut[file.name])
+
+    patch.setattr(StateFiles, "batches", batches)
+
+
+def a_merge_without_the_first_parent(patch: pytest.MonkeyPatch) -> None:
+    right = heads.head_of
+    lost = lambda parents, slots, whole=(): right(parents[1:] or parents, slots, whole)  # noqa: E731
+    patch.setitem(recut.__globals__, "head_of", lost)
+
+
+FAULTS = (
+    without_the_filter,
+    filtered_by_the_union,
+    named_after_the_newest_file,
+    global_stores_cut_by_key,
+    time_indexes_cut_as_state,
+    folded_with_the_files_of_others,
+    remembered_as_it_was_cut,
+    a_merge_without_the_first_parent,
+)
+
+
+@pytest.mark.parametrize("plant", FAULTS)
+def test_a_planted_fault_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    quick = settings(LIVES, max_examples=200, phases=[Phase.generate], database=None, derandomize=True)
+    with pytest.raises(Exception):  # noqa: B017, PT011  (a wrong entry, a wrong identity, or a file that is missing)
+        run_state_machine_as_test(Lives, settings=quick)
