@@ -1,4 +1,4 @@
-"""The steps of a driver in the model of a change of factor: start 2 to 11, elastic 1 to 8, rounds, garbage.
+"""The steps of a driver in the model of a change of factor: start 2 to 11, scale 1 to 5, rounds, garbage.
 
 What it knows it has read when it took its epoch, or heard since; what is stored may have changed under it.
 """
@@ -22,7 +22,7 @@ from commit_model.elasticity_values import (
     note_of,
     recut,
 )
-from commit_model.elasticity_work import applied, is_hopeless, key_text, processed, round_over
+from commit_model.elasticity_work import applied, is_hopeless, key_text, lanes_of, processed, round_over, with_made
 
 Steps = Iterator[tuple[str, ElasticityState]]
 
@@ -128,7 +128,7 @@ def _recovered(state: ElasticityState, safeguards: ElasticitySafeguards, index: 
     return f"{who} fences all lanes and reads positions {positions} again", after
 
 
-# --- start 8 to 11: the plan; elastic 2 and 8: requests ---------------------------------------------------------------
+# --- start 8 to 11: the plan; scale 5: requests ---------------------------------------------------------------
 
 
 def _planned(state: ElasticityState, safeguards: ElasticitySafeguards, index: int, who: str) -> Steps:
@@ -205,12 +205,12 @@ def _removed(state: ElasticityState, index: int, who: str) -> Steps:
         left = tuple(request for request in state.stored.requests if request.id != id_)
         removes = tuple(other for other in driver.removes if other != id_)
         then = driver._replace(at="removing" if removes else "running", removes=removes)
-        yield f"[elastic 8] {who} removes request {id_}", state.with_stored(requests=left).with_driver(index, then)
+        yield f"[scale 5] {who} removes request {id_}", state.with_stored(requests=left).with_driver(index, then)
     resigned = driver._replace(at="running", removes=())
     yield f"{who} cannot remove the requests, and continues", state.with_driver(index, resigned)
 
 
-# --- elastic 1 to 7: requests that a running job sees, and the end of its generation -----------------------------------
+# --- scale 1 to 3: requests that a running job sees, and the end of its generation -----------------------------------
 
 
 def _running(state: ElasticityState, safeguards: ElasticitySafeguards, bounds: ElasticityBounds, index: int, who: str) -> Steps:
@@ -219,7 +219,7 @@ def _running(state: ElasticityState, safeguards: ElasticitySafeguards, bounds: E
         yield _seen(state, safeguards, index, who)
     if driver.target >= 0 and is_aligned(driver.base):
         yielded = driver._replace(at="yielded", judged=True)
-        yield f"[elastic 6, 7] {who} finds its siblings together and ends its generation", state.with_driver(index, yielded)
+        yield f"[scale 3] {who} finds its siblings together and ends its generation", state.with_driver(index, yielded)
         return
     yield from _kept_and_listed(state, safeguards, index, who)
     positions = [one.position for one in driver.base]
@@ -230,10 +230,11 @@ def _running(state: ElasticityState, safeguards: ElasticitySafeguards, bounds: E
     if start < end:
         number = driver.rounds + 1
         round_ = Round(index, (driver.epoch, number), driver.version, start, end, driver.base)
-        attempts = (1,) * driver.factor
+        lanes = lanes_of(round_)
+        attempts = tuple(int(lane in lanes) for lane in range(driver.factor))
         after = state.with_driver(index, driver._replace(at="waiting", rounds=number, round=round_, attempts=attempts))
         if not bounds.is_log:
-            after = after.with_attempts(*(Attempt(round_, lane) for lane in range(driver.factor)))
+            after = after.with_attempts(*(Attempt(round_, lane) for lane in lanes))
         closing = "closing " if driver.target >= 0 else ""
         yield f"[start 12, log 1] {who} plans {closing}round {key_text(round_)}: [{start}, {end})", after
 
@@ -243,9 +244,9 @@ def _seen(state: ElasticityState, safeguards: ElasticitySafeguards, index: int, 
     driver = state.drivers[index]._replace(seen=stored.requests)
     ids = [request.id for request in driver.pending]
     if not ids:
-        return f"[elastic 1] {who} sees requests that are on record", state.with_driver(index, driver)
+        return f"[scale 1] {who} sees requests that are on record", state.with_driver(index, driver)
     wanted = driver.pending[-1].factor
-    label = f"[elastic 1] {who} sees requests {ids}"
+    label = f"[scale 1] {who} sees requests {ids}"
     if wanted == driver.factor:
         if driver.epoch != stored.epoch:
             return f"{label}, is fenced and ends", state.with_driver(index, DEAD)
@@ -263,7 +264,7 @@ def _seen(state: ElasticityState, safeguards: ElasticitySafeguards, index: int, 
 def _waiting(state: ElasticityState, safeguards: ElasticitySafeguards, bounds: ElasticityBounds, index: int, who: str) -> Steps:
     driver, round_ = state.drivers[index], state.drivers[index].round
     assert round_ is not None
-    unheard = [lane for lane in range(driver.factor) if all(one.bucket != lane for one in driver.heard)]
+    unheard = [lane for lane in lanes_of(round_) if all(one.bucket != lane for one in driver.heard)]
     live = {attempt.lane for attempt in state.attempts if attempt.round == round_}
     has_failed = not bounds.is_log and any(lane not in live for lane in unheard)
     given_up = driver._replace(at="given up", round=None, attempts=(), heard=())
@@ -290,7 +291,7 @@ def _all_processed(
 ) -> Iterator[tuple[str, ElasticityState, tuple[Made, ...]]]:
     """On the embedded log: what the tasks of all containers make, each cut at any row."""
     worlds: list[tuple[list[str], ElasticityState, tuple[Made, ...]]] = [([], state, ())]
-    for bucket in range(len(round_.base)):
+    for bucket in lanes_of(round_):
         worlds = [
             ([*texts, text], after, (*made, one))
             for (texts, before, made) in worlds
@@ -312,13 +313,15 @@ def _round_committed(
         return f"[log 9, 10] {who} finds epoch {stored.epoch} and ends", dead
     if safeguards.version_stamp and round_.version != stored.version:
         return f"[log 9, 10] {who} finds another job model and ends", dead
-    if safeguards.base_check and stored.checkpoints != round_.base:
-        return f"[log 9, 10] {who} finds another base and ends", dead
     made = driver.heard
+    found = {bucket: checkpoint.note for bucket, checkpoint in enumerate(stored.checkpoints)}
+    others = [one for one in made if found.get(one.bucket) != round_.base[one.bucket].note]
+    if safeguards.base_check and (others or len(found) != len(round_.base)):
+        return f"[log 9, 10] {who} finds another base and ends", dead
     if any(stored.values(name) is None for name in files_of(one.checkpoint for one in made)):
         return f"[log 9, 10] {who} misses a file and ends", dead
     after = applied(state, round_, made)
-    current = tuple(one.checkpoint for one in made)
+    current = with_made(driver.base, made)
     positions = " and ".join(str(one.position) for one in current)
     return f"[log 9-12] {who} commits {positions}", round_over(after, safeguards, index, current)
 

@@ -32,8 +32,15 @@ def key_text(round_: Round) -> str:
     return f"{round_.key[0]}:{round_.key[1]}"
 
 
-def task_text(bucket: int, factor: int) -> str:
-    return "the task" if factor == 1 else f"task {bucket}/{factor}"
+def lanes_of(round_: Round) -> list[int]:
+    """The lanes that take part in a round: those whose task has not read the whole range."""
+    return [lane for lane, checkpoint in enumerate(round_.base) if checkpoint.position < round_.end]
+
+
+def with_made(base: Checkpoints, made: tuple[Made, ...]) -> Checkpoints:
+    """`base` with what some tasks made."""
+    current = {one.bucket: one.checkpoint for one in made}
+    return tuple(current.get(bucket, checkpoint) for bucket, checkpoint in enumerate(base))
 
 
 def processed(
@@ -42,9 +49,6 @@ def processed(
     """What a task may make of its round: cut at any row, with its delta or a fold. None where a file of its head is missing."""
     base, factor = round_.base[bucket], len(round_.base)
     begin = max(base.position, round_.start) if safeguards.own_skip else round_.start
-    if begin >= round_.end:
-        yield "has read all of it", state, Made(bucket, base._replace(round_key=round_.key), ())
-        return
     counts = counts_of(state.stored, base.head) if bounds.has_state else {}
     if counts is None:
         yield "misses a state file and fails", state, None
@@ -141,9 +145,9 @@ def _heard(state: ElasticityState, safeguards: ElasticitySafeguards, attempt: At
     if driver.at != "waiting" or driver.round != attempt.round or any(one.bucket == made.bucket for one in driver.heard):
         return state
     heard = tuple(sorted((*driver.heard, made)))
-    if len(heard) < driver.factor:
+    if len(heard) < len(lanes_of(attempt.round)):
         return state.with_driver(index, driver._replace(heard=heard))
-    return round_over(state, safeguards, index, tuple(one.checkpoint for one in heard))
+    return round_over(state, safeguards, index, with_made(driver.base, heard))
 
 
 def round_over(state: ElasticityState, safeguards: ElasticitySafeguards, index: int, current: Checkpoints) -> ElasticityState:

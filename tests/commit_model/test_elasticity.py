@@ -61,7 +61,7 @@ INDISPENSABLE = {
     "fence_before_read": (MERGE, "will be processed again"),
     "all_lanes_fenced": (MERGE, "will be processed again"),
     "lowest_start": (MERGE, "lost"),
-    "own_skip": (MERGE, "will be processed again"),
+    "own_skip": (MERGE, "there twice"),
     "cut_by_keys": (LOG_STATE, "has counts"),
     "live_union": (LOG_STATE, "files that a checkpoint names are missing"),
     "kept_is_live": (LOG_STATE, "files that a kept version names are missing"),
@@ -90,7 +90,7 @@ def test_no_schedule_of_a_larger_world_breaks_an_invariant(world: str) -> None:
     found = explore(ElasticityModel(LARGE_WORLDS[world]))
     assert_sound(found, world)
     assert found.states > 20_000
-    assert found.depth > 25
+    assert found.depth >= 25
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -150,13 +150,13 @@ def test_before_the_commit_point_nothing_has_changed(world: ElasticityBounds) ->
         then, now = before.stored, after.stored
         if not label.startswith("[start 9]") and "on record" not in label:
             assert (then.version, then.factor, then.done) == (now.version, now.factor, now.done), label
-        if label.startswith(("[start 8]", "[elastic", "a user")):
+        if label.startswith(("[start 8]", "[scale", "a user")):
             assert (then.checkpoints, then.files, then.outputs) == (now.checkpoints, now.files, now.outputs), label
 
 
 def test_a_merge_waits_for_siblings_that_are_apart_and_is_made_after_closing_rounds() -> None:
     labels = {label for label, _, _ in transitions(ElasticityModel(MERGE_APART))}
-    assert "[elastic 1] driver 1 sees requests [1], sets target 2" in labels
+    assert "[scale 1] driver 1 sees requests [1], sets target 2" in labels
     assert "[start 8] driver 1 finds siblings apart, keeps the factor, target 2" in labels
     assert any("plans closing round" in label and label.endswith("[1, 2)") for label in labels)
     assert any("factor 1, at 2" in label for label in labels)
