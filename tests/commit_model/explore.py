@@ -87,6 +87,30 @@ def explore(model: Model[State], states_max: int = STATES_MAX) -> Exploration:
     return Exploration(len(came_from), transitions, depth, True, finishes, None)
 
 
+def dead_end(model: Model[State]) -> Counterexample | None:
+    """A shortest schedule to a state from which no schedule finishes; None if each state has one. For models that are sound:
+    all states are walked, and all transitions kept."""
+    came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(model.initial())
+    queue: deque[State] = deque(came_from)
+    before: dict[State, list[State]] = {}
+    while queue:
+        state = queue.popleft()
+        for label, successor in model.steps(state):
+            before.setdefault(successor, []).append(state)
+            if successor not in came_from:
+                came_from[successor] = (state, label)
+                queue.append(successor)
+    finishing = {state for state in came_from if model.finished(state)}
+    todo = list(finishing)
+    while todo:
+        for state in before.get(todo.pop(), ()):
+            if state not in finishing:
+                finishing.add(state)
+                todo.append(state)
+    stuck = next((state for state in came_from if state not in finishing), None)
+    return None if stuck is None else Counterexample(tuple(_steps_to(stuck, came_from)), "no schedule finishes from here")
+
+
 def _steps_to(state: State, came_from: dict[State, tuple[State, str] | None]) -> list[str]:
     labels: list[str] = []
     while (link := came_from[state]) is not None:
