@@ -17,6 +17,7 @@ import typer
 import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
+from headrace.client.scales import Elasticity
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
 from headrace.driver.job import Job
@@ -174,6 +175,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "Job": _members_of(Job),
     "state": _members_of(StateView),
     "preview": _members_of(Preview),
+    "elasticity names": _names("elasticity", "Scale"),
+    "elasticity": _members_of(Elasticity),
     "startpoint names": _names(
         "startpoints",
         "Startpoint",

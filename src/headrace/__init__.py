@@ -61,6 +61,7 @@ from headrace.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
+from headrace.model.scale import Scale
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
@@ -76,6 +77,7 @@ from headrace.serdes.windowed import Windowed, WindowedKey
 
 if TYPE_CHECKING:
     from headrace import testing
+    from headrace.client.scales import elasticity
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
     from headrace.client.state_reader import StateView
@@ -102,6 +104,7 @@ __all__ = [
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
+    "elasticity", "Scale",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
@@ -122,6 +125,7 @@ _LATER = {
     "StartpointManager": "headrace.client.startpoint_manager",
     "StateView": "headrace.client.state_reader",
     "Streams": "headrace.ports",
+    "elasticity": "headrace.client.scales",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",
 }

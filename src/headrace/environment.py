@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -111,3 +113,12 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "it says nothing")
+
+
+def this_user() -> str:
+    """Who this process is, as `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

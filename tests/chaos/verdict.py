@@ -33,15 +33,16 @@ def judge_job(
     report: KillReport,
     *,
     calm: list[Row] | None = None,
+    partitions: int = 3,
 ) -> None:
     """Judge a job by what it read and wrote: `rows` of "in", "mapped", "counts", "windows", and its committed `state`.
 
-    `calm`: what "mapped" is of an undisturbed job.
+    `calm`: what "mapped" is of an undisturbed job. `partitions`: of "in".
     """
     inputs, mapped = rows("in"), rows("mapped")
     report.checked("mapped, by the model", same_records(mapped, [_doubled(row) for row in inputs], by="key"))
     report.checked("mapped, in order", order_kept_per_key(inputs, mapped, identity=_id))
-    report.checked("mapped, in place", partitioned_by_murmur2(mapped, 3))
+    report.checked("mapped, in place", partitioned_by_murmur2(mapped, partitions))
     if calm is not None:
         report.checked("mapped, as undisturbed", same_records(mapped, calm, by="key"))
         report.checked("mapped, per partition", _same_multisets(mapped, calm))

@@ -6,9 +6,10 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -27,20 +28,35 @@ _LOG_TIME_US = 1_700_000_000_000_000
 
 
 class SeededWorld(World):
-    """One application of `usual_job` and its input of three partitions."""
+    """One application of `usual_job` and its input of so many partitions. `keys`: settings of its runs that name none."""
 
-    def __init__(self, folder: Path, place: Place, children: Children, seed: int, build: str = USUAL) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        place: Place,
+        children: Children,
+        seed: int,
+        build: str = USUAL,
+        *,
+        partitions: int = PARTITIONS,
+        keys: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(folder, place, children, build)
+        self._partitions, self._keys = partitions, keys
         self._random = random.Random(seed)
         self._next = 0
         # A broker takes no records of the future, and deletes those that are older than a week.
         self._began_us = (time.time_ns() // 1000 - 7_200_000_000) // 1000 * 1000 if place.servers else _LOG_TIME_US
-        self.system.create_stream(self.stream("in"), PARTITIONS)
+        self.system.create_stream(self.stream("in"), partitions)
         self._producer = Producer({**self.settings, **QUIET, "linger.ms": 1}) if place.servers else None
 
-    def produce(self, count: int, partitions: range = range(PARTITIONS)) -> None:
-        """Seeded records; a key is always in one partition, and only keys of these `partitions` are drawn."""
-        self._write([self._record(partitions) for _ in range(count)])
+    def run_of(self, **options: Any) -> Run:
+        return super().run_of(**{"keys": self._keys, **options})
+
+    def produce(self, count: int, partitions: Collection[int] | None = None) -> None:
+        """Seeded records; a key is always in one partition, and only keys of these `partitions` (None: all) are drawn."""
+        wanted = range(self._partitions) if partitions is None else partitions
+        self._write([self._record(wanted) for _ in range(count)])
 
     def _write(self, records: list[hr.Record]) -> None:
         if self._producer is None:
@@ -52,10 +68,10 @@ class SeededWorld(World):
             self._producer.produce(self.stream("in"), text, record.key.encode(), record.partition, timestamp=time_ms)
         assert self._producer.flush(WAIT_S) == 0, "the broker did not take the test's own records"
 
-    def _record(self, partitions: range) -> hr.Record:
+    def _record(self, partitions: Collection[int]) -> hr.Record:
         draw, self._next = self._random, self._next + 1
         key = f"k{draw.randrange(KEYS)}"
-        while (partition := partition_of(key.encode(), PARTITIONS)) not in partitions:
+        while (partition := partition_of(key.encode(), self._partitions)) not in partitions:
             key = f"k{draw.randrange(KEYS)}"
         value = {"id": self._next, "n": draw.randrange(1000), "g": f"g{draw.randrange(GROUPS)}"}
         time_us = self._began_us + self._next * 20_000 + draw.randrange(-5_000, 5_000) * 1000
@@ -64,7 +80,8 @@ class SeededWorld(World):
     def end(self) -> None:
         """A last record of each partition, so late that all windows before it close."""
         time_us = self._began_us + self._next * 20_000 + 3_600_000_000
-        last = [hr.Record(f"end{at}", {"id": -at, "n": 0, "g": "end"}, time_us, partition=at) for at in range(PARTITIONS)]
+        places = range(self._partitions)
+        last = [hr.Record(f"end{at}", {"id": -at, "n": 0, "g": "end"}, time_us, partition=at) for at in places]
         self._write(last)
 
     @contextmanager
@@ -94,4 +111,5 @@ class SeededWorld(World):
             lambda store: state_of(checkpoints, self.folder / "state", store),
             report,
             calm=None if calm is None else self.rows_of(f"{calm.name}-mapped"),
+            partitions=self._partitions,
         )

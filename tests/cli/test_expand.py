@@ -13,10 +13,10 @@ import headrace as hr
 from cli.shop import SALES, SHOPS, asked
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.app_loading import load_app
-from headrace.client.startpoint_manager import this_user
 from headrace.codec.job_records import PARTITION_CHECKS
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.keys.hashing import partition_of
+from headrace.environment import this_user
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName

@@ -13,7 +13,7 @@ import pytest
 
 from cli.shop import APP
 from headrace.cli.app_loading import load_app
-from headrace.client.startpoint_manager import this_user
+from headrace.environment import this_user
 from support.world import caught_up
 
 Run = Callable[..., Any]

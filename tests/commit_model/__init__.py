@@ -9,6 +9,7 @@ from commit_model.kafka_model import KafkaModel
 from commit_model.kafka_values import KafkaBounds, KafkaSafeguards
 from commit_model.log_model import LogModel
 from commit_model.log_values import Bounds, Safeguards
+from commit_model.sibling_model import SiblingBounds, SiblingModel, SiblingSafeguards
 from commit_model.startpoint_model import StartpointBounds, StartpointModel, StartpointSafeguards
 
 __all__ = [
@@ -21,6 +22,9 @@ __all__ = [
     "LogModel",
     "Model",
     "Safeguards",
+    "SiblingBounds",
+    "SiblingModel",
+    "SiblingSafeguards",
     "StartpointBounds",
     "StartpointModel",
     "StartpointSafeguards",

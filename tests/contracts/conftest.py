@@ -92,11 +92,12 @@ def _commit_on_kafka(store: Any, commit: RoundCommit, bases: Bases) -> None:
         shared = {tuple(place) for place in terms["shared"]}
         made = container.checkpoints
         transaction = LaneTransaction(lane)
-        base = container_positions(store.application, [bases[checkpoint.task] for checkpoint in made], shared)
+        place = store.application, commit.round_id.sub_topology or "source", container.lane
+        base = container_positions(*place, [bases[checkpoint.task] for checkpoint in made], shared)
         assert transaction.check(base) is Verdict.WORK
         transaction.begin()
         transaction.commit(
-            container_positions(store.application, made, shared),
+            container_positions(*place, made, shared),
             [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in made],
             checkpoint_topic(store.application),
         )

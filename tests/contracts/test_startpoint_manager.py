@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, OffsetManager, StartpointManager, this_user
+from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, OffsetManager, StartpointManager
 from headrace.codec.documents import encode
+from headrace.environment import this_user
 from headrace.errors import ConfigError, StartpointError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.expansion import SetSSPTaskMapping

@@ -153,6 +153,9 @@ def test_all_to_every_task_and_not_under_state() -> None:
         tasks_of(sub_of("a"), ssps_of(a=2), {}, AllSspsToEveryTask(2))
     with pytest.raises(NotSupportedError, match=r"elasticity_factor 2 under ssp_grouper AllSspsToEveryTask"):
         tasks_of(sub_of("a", state=False), ssps_of(a=2), {}, AllSspsToEveryTask(2), 2)
+    with pytest.raises(NotSupportedError, match=r"every task of sub-topology 'r' reads everything") as refused:
+        tasks_of(sub_of("a", state=False, behind="r"), ssps_of(a=2), {}, AllSspsToEveryTask(2), 2)
+    assert refused.value.hint == "set elasticity_factor.r to 1, or leave ssp_grouper unset"
 
 
 def test_a_first_state_behind_all_to_every_task_gets_tasks_of_its_own() -> None:

@@ -1,5 +1,8 @@
 """How tasks are put into containers, and when the job model's version rises."""
 
+from collections import Counter
+from dataclasses import replace
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -7,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.job_plan.containers import containers_of, next_job_model
+from headrace.core.job_plan.containers import containers_of, inputs_of, next_job_model
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP
+from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import PartitionGroup, TaskName
+
+by_name = attrgetter("name.sort_key")
 
 
 def tasks_of(count: int, sub_topology: str | None = None) -> list[TaskModel]:
@@ -49,15 +54,75 @@ def test_containers_are_balanced_and_keep_neighbours_together(tasks: int, count:
     assert containers_of(shuffled, count) == containers
 
 
-@given(st.integers(1, 12), st.integers(1, 20), st.sampled_from((2, 8)))
-def test_virtual_tasks_of_a_task_are_in_one_container(tasks: int, count: int, factor: int) -> None:
-    virtual = [one for task in tasks_of(tasks) for one in virtual_tasks_of(task, factor)]
-    containers = containers_of(virtual[::-1], count)
-    assert sorted(task.name for container in containers for task in container.tasks) == sorted(task.name for task in virtual)
-    whole = [[task.name.whole for task in container.tasks] for container in containers]
-    assert [sorted(set(names)) for names in whole] == [
-        [task.name for task in container.tasks] for container in containers_of(tasks_of(tasks), count)
-    ]
+FACTORS = st.sampled_from((1, 2, 8, 64))
+
+
+def virtual_of(tasks: int, factor: int, broadcast: int = 0) -> list[TaskModel]:
+    """Of partitions of a stream, and of as many of a broadcast stream, which each task reads whole."""
+    more = tuple(SSP("k", "every", number) for number in range(broadcast))
+    whole = [replace(task, ssps=(*more, *task.ssps)) for task in tasks_of(tasks)]
+    return [one for task in whole for one in virtual_tasks_of(task, factor, {SystemStream("k", "every")})]
+
+
+@given(st.integers(1, 12), st.integers(1, 40), FACTORS, st.randoms(use_true_random=False))
+def test_containers_of_virtual_tasks(tasks: int, count: int, factor: int, seed: Random) -> None:
+    virtual = virtual_of(tasks, factor)
+    seed.shuffle(virtual)
+    containers = containers_of(virtual, count)
+    there = [task for container in containers for task in container.tasks]
+    # valid: each task once, no container empty, no more of them than wanted, lanes without holes
+    assert sorted(there, key=by_name) == sorted(virtual, key=by_name)
+    assert all(container.tasks for container in containers)
+    assert len(containers) <= count
+    assert [container.lane for container in containers] == list(range(len(containers)))
+    # deterministic
+    assert containers_of(sorted(virtual, key=by_name), count) == containers
+    whole = [{task.name.whole for task in container.tasks} for container in containers]
+    if tasks >= count:  # whole: siblings are together, as their tasks would be
+        assert whole == [
+            {task.name for task in container.tasks} for container in containers_of(tasks_of(tasks), count)
+        ]
+        return
+    # balanced: of one task each, a power of two of them per task, and as many as there can be
+    slices = len(containers) // tasks
+    assert all(len(names) == 1 for names in whole)
+    assert len(containers) == tasks * slices
+    assert slices & (slices - 1) == 0
+    assert slices == factor or 2 * slices * tasks > count
+    # numbered by task and slice; a slice has the buckets of its number modulo k
+    for container in containers:
+        for task in container.tasks:
+            bucket = task.name.bucket.index if task.name.bucket else 0
+            assert container.lane == task.ssps[0].partition * slices + bucket % slices
+
+
+@given(st.integers(1, 4), st.integers(1, 20), FACTORS, st.integers(1, 3))
+def test_each_record_of_a_partition_comes_to_one_container_and_of_a_broadcast_one_to_all(
+    tasks: int, count: int, factor: int, broadcast: int
+) -> None:
+    containers = containers_of(virtual_of(tasks, factor, broadcast), count)
+    given = [inputs_of(container) for container in containers]
+    for low in range(factor):
+        taken = [
+            (ssp, container.lane)
+            for container, inputs in zip(containers, given, strict=True)
+            for ssp, of in inputs.items()
+            if of is None or low % of.factor == of.index
+        ]
+        for ssp, lane in taken:
+            owners = [task for task in containers[lane].tasks if ssp in task.ssps or ssp.bucket(low) in task.ssps]
+            assert owners, f"lane {lane} is given what none of its tasks reads"
+        of_stream = [ssp for ssp, _ in taken if ssp.stream == "s"]
+        assert sorted(of_stream) == [SSP("k", "s", number) for number in range(tasks)]
+        of_every = Counter(ssp for ssp, _ in taken if ssp.stream == "every")
+        assert of_every == {SSP("k", "every", number): len(containers) for number in range(broadcast)}
+
+
+def test_tasks_without_buckets_stay_in_one_container() -> None:
+    tables = virtual_tasks_of(TaskModel(TaskName(PartitionGroup(7)), (SSP("k", "every", 7),)), 8, {SystemStream("k", "every")})
+    containers = containers_of([*virtual_of(1, 8), *tables], 4)
+    assert [len(container.tasks) for container in containers] == [4, 4, 1]
+    assert [len(one.tasks) for one in containers_of([*virtual_of(1, 8), *tables], 5)] == [2, 2, 2, 2, 1]
 
 
 def test_the_first_job_model_is_version_1_and_sorted() -> None:
@@ -86,7 +151,7 @@ def test_the_same_in_another_order_is_the_same_version() -> None:
         {"sub_topologies": [sub_topology(None, containers=3), sub_topology("by-day"), sub_topology("by-carrier")]},
         {"partition_counts": {"a": 4, "b": 8}},
         {"stores": {}},
-        {"elasticity_factor": 2},
+        {"sub_topologies": [replace(sub_topology(None), elasticity_factor=2)]},
         {"partitioned_by_users": ("a",)},
         {"partitioned_otherwise": ("a",)},
     ],

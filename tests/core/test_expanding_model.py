@@ -121,10 +121,8 @@ class GrowthModel:
         self.random.shuffle(stored)
         sub = SUBS[frozenset(self.read), self.state]
         tasks = tasks_of(sub, ssps, dict(stored), GROUPERS[self.grouper](), self.factor)
-        subs = (SubTopologyModel(None, containers_of(tasks, 3)),)
-        self.model = next_job_model(
-            self.model, JobModel("app", 1, subs, {name: self.counts[name] for name in self.read}, {}, self.factor)
-        )
+        subs = (SubTopologyModel(None, containers_of(tasks, 3), self.factor),)
+        self.model = next_job_model(self.model, JobModel("app", 1, subs, {name: self.counts[name] for name in self.read}))
         self.stored = merged(self.stored, assignment_of(self.model))
         for stream in self.read:
             self.first_counts.setdefault(stream, self.counts[stream])

@@ -25,7 +25,7 @@ from headrace.driver import generation
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
 from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
-from headrace.exchange.messages import TaskPlan, decoded_summary
+from headrace.exchange.messages import TaskPlan, decoded_plan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, DriverLease, RoundCommit
@@ -126,19 +126,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(generation, "FAILURES_MAX", 50)
     original = LogSystem.job_store
     monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *how: own_store(s, a, *how) if how else original(s, a))
-    monkeypatch.setattr(worker, "ports_of", OwnPorts)
+    monkeypatch.setattr(worker, "ports_of", lambda plan, program, report, fetched: OwnPorts(plan, program, report))
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 3)
     return tmp_path
 
 
-def application(place: Path) -> hr.App:
+def application(place: Path, **keys: Any) -> hr.App:
     app = hr.App(
         "own",
         system=f"log:{place / 'log'}",
         local_store_dir=str(place / "stores"),
         state_uri=str(place / "state"),
         max_records_per_round=20,
+        **keys,
     )
     stream = app.stream("in", key=hr.String(), value=hr.String())
     stream.to("copy")
@@ -154,12 +155,15 @@ def produce(place: Path, count: int) -> list[str]:
     return values
 
 
-def judge(place: Path, values: list[str]) -> None:
-    """Every record came out once, in order; each letter was counted one by one."""
+def judge(place: Path, values: list[str], is_sliced: bool = False) -> None:
+    """Every record came out once, in order (of each key, where a partition is cut into slices: a key has one record here); each
+    letter was counted one by one."""
+    ordered: Callable[[list[str]], list[str]] = sorted if is_sliced else list
     with hr.open_system(f"log:{place / 'log'}") as log:
         for partition in range(3):
             read = [record.value for record in log.consume("in", partitions=[partition])]
-            assert read and [record.value for record in log.consume("copy", partitions=[partition])] == read
+            copied = [record.value for record in log.consume("copy", partitions=[partition])]
+            assert read and ordered(copied) == ordered(read)
         counts: dict[str, list[int]] = {}
         for record in log.consume("counts-out", key=hr.String(), value=hr.Long()):
             counts.setdefault(record.key, []).append(record.value)
@@ -168,8 +172,8 @@ def judge(place: Path, values: list[str]) -> None:
         assert counts[letter][-1] == sum(value[0] == letter for value in values)
 
 
-def run(place: Path, engine: FailingEngine) -> None:
-    job = wiring.start(application(place), "caught-up", engine=engine)
+def run(place: Path, engine: FailingEngine, **keys: Any) -> None:
+    job = wiring.start(application(place, **keys), "caught-up", engine=engine)
     try:
         job.wait(120)
     finally:
@@ -253,6 +257,24 @@ def test_where_some_containers_committed_and_others_not_each_task_goes_on_from_i
     run(place, engine)
     judge(place, values)
     assert engine.failed > 3
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_slices_of_which_some_have_committed_each_continue_from_their_own(place: Path, is_failing: bool) -> None:
+    """Two containers per partition. One that has read a range is not in the round that the other reads it in."""
+    values = produce(place, 100)
+    engine = FailingEngine(lambda number, position: is_failing and position > 0 and number % 2 == 1)
+    run(place, engine, elasticity_factor=4, containers=6)
+    judge(place, values, is_sliced=True)
+    plans = [decoded_plan(payload) for payload, _ in engine.ran]
+    assert {len(plan.tasks) for plan in plans} == {2}
+    assert {plan.lane for plan in plans} == set(range(6))
+    assert (engine.failed > 3) is is_failing
+    for plan in plans:
+        for piece in plan.ranges:
+            assert any(task.positions[piece.ssp] < piece.end for task in plan.tasks), "a range that all its tasks have read"
+    starts = [(piece.start, min(task.positions[piece.ssp] for task in plan.tasks)) for plan in plans for piece in plan.ranges]
+    assert is_failing or all(start == position for start, position in starts)
 
 
 def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path) -> None:

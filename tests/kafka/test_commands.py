@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from cli.shop import APP, SALES, produce_sales, sale
 from headrace.cli.app_loading import load_app
-from headrace.client.startpoint_manager import this_user
+from headrace.environment import this_user
 from headrace.errors import TopologyError
 from headrace.testing.kafka_server import KafkaServer
 from support.world import caught_up, started

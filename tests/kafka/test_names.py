@@ -17,7 +17,7 @@ def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
     assert names.coordinator_group("flight") == "flight.coordinator"
     assert names.lane_id("flight", "source", 3) == "flight/source/3"
     assert names.group_of("flight", "by-carrier") == "flight.by-carrier"
-    assert names.group_of("flight", "source", "Partition_3") == "flight.source.Partition_3"
+    assert names.group_of("flight", "source", 3) == "flight.source/3"
 
 
 @pytest.mark.parametrize("other", ["flight-delays", "flights", "flight2"])

@@ -16,6 +16,7 @@ from chaos.usual_job import usual
 from chaos.world import SeededWorld
 from headrace.adapters.artifacts.connector import with_connector
 from headrace.config.loading import Config
+from headrace.driver.rounds import round_planner
 from support.checker import KillReport
 from support.children import Children
 from support.world import Place
@@ -42,14 +43,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.released(started)
 
 
+THREADED = {"elasticity_factor": 4, "task_threads": 4, "max_round_ms": 50}
+WAYS = {"whole tasks": (3, {}), "threads": (3, THREADED), "slices of one partition": (1, {})}
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
-    tmp_path: Path, children: Children, on_kafka: Place, spark: Any
+    tmp_path: Path, children: Children, on_kafka: Place, spark: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = spark.sparkContext.environment
     report = KillReport()
-    world = SeededWorld(tmp_path, on_kafka, children, SEED)
+    partitions, own = WAYS[way]
+    keys: dict[str, Any] = {"max_records_per_round": 100, **own}
+    if partitions == 1:  # each container is a Spark task of its own, whose rows come to it by an exchange
+        monkeypatch.setattr(round_planner, "is_small_round", lambda records, few: False)
+        packed = round_planner.spark_tasks_of
+        monkeypatch.setattr(round_planner, "spark_tasks_of", lambda weights, slots: packed(weights, slots, 0))
+        keys |= {"elasticity_factor": 4, "containers": 2}
+    world = SeededWorld(tmp_path, on_kafka, children, SEED, partitions=partitions)
     world.produce(200)
-    run = world.run_of(keys={"max_records_per_round": 100})
+    run = world.run_of(keys=keys, pause_s=0.002 if way == "threads" else 0.0)
     app = usual(run, spark)
     log = tmp_path / "steps.log"
     traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]

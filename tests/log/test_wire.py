@@ -82,7 +82,8 @@ CONTAINERS = st.builds(
     st.none() | TEXTS,
     st.none() | TEXTS,
 )
-SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple))
+FACTORS = st.sampled_from([1, 2, 4])
+SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple), FACTORS)
 JOB_MODELS = st.builds(
     JobModel,
     NAMES,
@@ -90,7 +91,6 @@ JOB_MODELS = st.builds(
     st.lists(SUB_TOPOLOGIES, max_size=2).map(tuple),
     st.dictionaries(NAMES, NUMBERS, max_size=3),
     st.dictionaries(NAMES, TEXTS, max_size=3),
-    st.sampled_from([1, 2, 4]),
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
@@ -211,6 +211,17 @@ def test_what_an_older_version_stored_is_read_with_what_came_later_absent(kind: 
     absent = data.draw(st.sets(st.sampled_from(sorted(LATER[kind])), min_size=1))
     document = {name: part for name, part in json.loads(encode(value)).items() if name not in absent}
     assert decode(cls, json.dumps(document), kind) == replace(value, **{name: LATER[kind][name] for name in absent})
+
+
+@settings(max_examples=40, deadline=None)
+@given(JOB_MODELS, FACTORS)
+def test_a_factor_that_was_stored_for_the_whole_job_is_that_of_all_its_sub_topologies(model: JobModel, factor: int) -> None:
+    subs = tuple(replace(sub, elasticity_factor=1) for sub in model.sub_topologies)
+    document = json.loads(encode(replace(model, sub_topologies=subs)))
+    assert document["elasticity_factor"] == 1
+    assert all("elasticity_factor" not in sub for sub in document["sub_topologies"])
+    found = decode(JobModel, json.dumps(document | {"elasticity_factor": factor}), "job model")
+    assert found.elasticity_factors == {sub.name: factor for sub in subs}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.exchange.messages import Reject
 from headrace.testing import Driver
 from headrace.worker import dead_letters
-from headrace.worker.task import Outputs
+from headrace.worker.outputs import Outputs
 
 
 def app_of(build: Any, dead: str | None = "dead", value: Any = None) -> hr.App:

@@ -93,6 +93,8 @@ def test_a_sub_topology_has_its_own_value_or_the_common_one() -> None:
     assert config.containers_of(None) == config.containers_of("views") == 8
     assert config.max_records_per_round_of(None) == 10
     assert config.max_records_per_round_of("by-carrier") == 1_000_000
+    elastic = config_of(elasticity_factor=4, **{"elasticity_factor.source": 1, "elasticity_factor.views": 16})
+    assert [elastic.elasticity_factor_of(name) for name in (None, "views", "by-carrier")] == [1, 16, 4]
 
 
 def test_a_value_for_a_sub_topology_that_is_not_there_is_refused() -> None:
@@ -157,6 +159,8 @@ def test_an_unknown_key_in_the_file_names_the_file(tmp_path: Path) -> None:
         ({"processing_guarantee": "exactly-once"}, "expected 'exactly_once' or 'at_least_once', found 'exactly-once'"),
         ({"ssp_grouper": 3}, "expected a text that is not empty or a grouper, found 3"),
         ({"elasticity_factor": 3}, "expected a power of two, found 3"),
+        ({"elasticity_factor.by-carrier": 6}, "expected a power of two, found 6"),
+        ({"elasticity_factor.source": 2048}, "expected at most 1,024, found 2,048"),
         ({"system.views": "log:x"}, "system has no value for one sub-topology"),
         ({"containers.": 1}, "containers has no value for one sub-topology"),
         ({"kafka": "b:9092"}, "as kafka.NAME"),

@@ -12,10 +12,10 @@ from headrace.worker.ports import STEPS
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 CLAUSES = {int(number) for number in re.findall(r"^### (\d+)\. \S", TEXT, re.MULTILINE)}
-_ROWS = re.findall(r"^\| (\d+) \|([^|]*)\|([^|]*)\|([^|]*)\|$", TEXT, re.MULTILINE)
+_ROWS = re.findall(r"^\| (\d+) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", TEXT, re.MULTILINE)
 DESCRIBED = {
     protocol: {int(row[0]) for row in _ROWS if row[column].strip()}
-    for column, protocol in enumerate(("log", "kafka", "start"), start=1)
+    for column, protocol in enumerate(("log", "kafka", "start", "scale"), start=1)
 }
 PAGES = [
     path
@@ -54,7 +54,7 @@ def test_the_page_is_there_under_the_name_that_texts_give() -> None:
     assert len(named) > 30 and (ROOT / "docs" / "protocol.md").is_file()
 
 
-@pytest.mark.parametrize("protocol", ["log", "kafka", "start"])
+@pytest.mark.parametrize("protocol", ["log", "kafka", "start", "scale"])
 def test_every_step_that_the_code_reaches_is_described(protocol: str) -> None:
     reached = re.compile(rf"reached\(\"{protocol}\", (\d+)\)")
     found = {int(n) for path in (ROOT / "src").rglob("*.py") for n in reached.findall(path.read_text(encoding="utf-8"))}

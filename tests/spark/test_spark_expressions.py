@@ -30,9 +30,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     original = SparkEngine._made
 
     def noted(self: Any, *arguments: Any) -> Any:
-        frame = original(self, *arguments)
+        frame, is_routed = original(self, *arguments)
         made.append(frame._jdf.queryExecution().executedPlan().toString())
-        return frame
+        return frame, is_routed
 
     monkeypatch.setattr(SparkEngine, "_made", noted)
     return made

@@ -23,13 +23,13 @@ import xxhash
 import headrace as hr
 from headrace.adapters.log import metadata
 from headrace.codec import documents
+from headrace.codec.job_model_form import StoredJobModel, StoredTask
 from headrace.core.keys import key_layout
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
-from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.serdes import scalars
 from headrace.state import files as state_files
@@ -88,10 +88,10 @@ PLANTED: Mapping[str, Planted] = {
     "number of the forms": Planted("sums", _number_raised),
     "checkpoint: positions": Planted("sums", _renamed(Checkpoint, "positions", "offsets")),
     "checkpoint: head": Planted("folds", _renamed(Checkpoint, "head", "state")),
-    "job model: stores": Planted("matches", _renamed(JobModel, "stores", "forms")),
-    "job model: left": Planted("renamed", _renamed(JobModel, "left", "left_positions")),
-    "job model: databases": Planted("renamed", _renamed(JobModel, "databases", "names")),
-    "task of a model": Planted("halves", _renamed(TaskModel, "ssps", "partitions")),
+    "job model: stores": Planted("matches", _renamed(StoredJobModel, "stores", "forms")),
+    "job model: left": Planted("renamed", _renamed(StoredJobModel, "left", "left_positions")),
+    "job model: databases": Planted("renamed", _renamed(StoredJobModel, "databases", "names")),
+    "task of a model": Planted("halves", _renamed(StoredTask, "ssps", "partitions")),
     "assignment": Planted("halves", _renamed(SetSSPTaskMapping, "tasks", "readers")),
     "partition counts": Planted("growing", _renamed(PartitionRecord, "expansions", "grown")),
     "expansion": Planted("growing", _renamed(Expansion, "settled", "barrier")),
@@ -113,8 +113,13 @@ PLANTED: Mapping[str, Planted] = {
 
 @pytest.fixture(autouse=True)
 def forms() -> Iterator[None]:
-    """No form that was worked out with a planted name is left."""
+    """A planted name counts also for forms that were worked out before, and no form with one is left."""
+    _forget_forms()
     yield
+    _forget_forms()
+
+
+def _forget_forms() -> None:
     documents._document_of.cache_clear()
     documents._form_of.cache_clear()
 

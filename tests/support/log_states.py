@@ -24,7 +24,7 @@ def state_of(checkpoints: Mapping[str, dict], state_dir: Path, store: str) -> di
         for file in (checkpoint["head"] or {"files": ()})["files"]:
             table = pa.ipc.open_file(state_dir / file["name"]).read_all()
             for row in table.to_pylist():
-                if row["db"] != store:
+                if row["db"] != store or not _counts(file, row["key"]):
                     continue
                 if row["value"] is None:
                     entries.pop(row["key"], None)
@@ -36,6 +36,12 @@ def state_of(checkpoints: Mapping[str, dict], state_dir: Path, store: str) -> di
             assert key not in found, f"{key!r} of store {store!r} is in two tasks, one of them {task}"
             found[key] = value
     return found
+
+
+def _counts(file: Mapping[str, Any], layout: bytes) -> bool:
+    """Whether a task has an entry of a file that it shares with others: those of its slots, the top ten bits of a layout."""
+    slots = file.get("slots")
+    return slots is None or slots["low"] <= int.from_bytes(layout[:2], "big") >> 6 < slots["high"]
 
 
 def checkpoints_of(log_dir: Path, application: str) -> dict[str, dict]:

@@ -27,6 +27,7 @@ from support.children import Children, sprung, told, wait_until_stopped
 
 Step = tuple[str, int]  # a protocol and a number
 WAIT_S = 60.0
+ARRIVALS_MAX = 100_000  # at a step, before the one that is meant
 TEXT, NUMBER = hr.String(), hr.Long()
 START_STEPS = tuple(("start", step) for step in range(1, 13))
 # Steps 6 to 8 read and plan, and store nothing: what a kill there leaves is what a kill at 5 leaves.
@@ -143,19 +144,39 @@ class World:
 
     def killed_at_work(self, at: Step | None, change: Callable[[], Any], *, count: int = 1, within_s: float = 0.0) -> None:
         """A run that is at work, and dies in the change that `change` asks for, or in what follows: of a start's steps at its
-        second arrival, of others at the `count`-th arrival under the second job model, and if `at` is None after `within_s`."""
+        second arrival, of another scale's at the first from then on, of others at the `count`-th arrival under the second job
+        model, and if `at` is None after `within_s`."""
         traps = later = ""
+        armed = self.folder / "armed"
         if at is not None and at[0] == "start":
             traps = f"kill:start:{at[1]}:2"
+        elif at is not None and at[0] == "scale":  # what was requested before a kill may come first
+            armed.unlink(missing_ok=True)
+            traps = f"kill:scale:{at[1]}:{ARRIVALS_MAX}@{armed}"
         elif at is not None:
             later = f"kill:{at[0]}:{at[1]}:{count}"
         run = self.run_of(until=None, traps=traps, later=later)
         pid = self.at_work(run)
+        if at is not None and at[0] == "scale":
+            self.wait_until_settled()
+            armed.write_bytes(b"." * (ARRIVALS_MAX - 1))
         change()
         if at is None:
             time.sleep(within_s)
             os.kill(pid, signal.SIGKILL)
         self.must_have_died(run, at, self.children.wait(pid))
+
+    def wait_until_settled(self) -> None:
+        """Until nothing that was requested is open."""
+        waited(lambda: not self.has_open_requests(), otherwise="another scale is requested, and not in force")
+
+    def has_open_requests(self) -> bool:
+        with hr.elasticity(self.name, self.url) as scales:
+            return bool(scales.open_requests())
+
+    def is_sprung(self) -> bool:
+        """Whether the process has been killed at a step of another scale."""
+        return (self.folder / "armed").stat().st_size >= ARRIVALS_MAX
 
     def must_have_died(self, run: Run, at: Step | None, code: int) -> None:
         assert code == -signal.SIGKILL, f"{at}: ended with {code}: {told(run)}"

@@ -13,7 +13,7 @@ import xxhash
 
 import headrace as hr
 from headrace.client.startpoints import Startpoints
-from headrace.errors import NotSupportedError, StateError
+from headrace.errors import StateError
 from headrace.testing import Driver
 
 FACTORS = (2, 4, 16)
@@ -152,16 +152,29 @@ def test_state_of_a_key_of_another_bucket_is_refused_and_at_factor_1_is_not() ->
             driver.run()
 
 
-def test_another_factor_than_that_of_what_is_stored_is_refused(tmp_path: Path) -> None:
-    with Driver(counting(2), directory=tmp_path) as driver:
-        driver.send("in", b"k", {})
-        driver.run()
-    with pytest.raises(NotSupportedError, match=r"elasticity_factor is 4, and application 'elastic' has run with 2"):
-        Driver(counting(4), directory=tmp_path).open()
-    with Driver(counting(2), directory=tmp_path) as driver:
-        driver.send("in", b"k", {})
-        driver.run()
-        assert driver.store("counts").get(b"k") == 2
+def two_parts(**factors: int) -> hr.App:
+    """Counts by key, and by value behind a repartition stream."""
+    app = hr.App("parts", config={f"elasticity_factor.{title.replace('_', '-')}": factor for title, factor in factors.items()})
+    rows = app.stream("in", key=hr.String(), value=hr.String())
+    rows.group_by_key().count(store="keys")
+    rows.group_by(lambda record: record.value, hr.Repartitioned(name="by-value"), key=hr.String()).count(store="values")
+    return app
+
+
+def test_each_sub_topology_has_its_own_factor(tmp_path: Path) -> None:
+    for turn in (1, 2):
+        with Driver(two_parts(by_value=4), directory=tmp_path) as driver:
+            for number in range(60):
+                driver.send("in", f"k{number % 6}", f"v{number % 10}")
+            driver.run()
+            assert [driver.store("keys").get(f"k{number}") for number in range(6)] == [10 * turn] * 6
+            assert [driver.store("values").get(f"v{number}") for number in range(10)] == [6 * turn] * 10
+    assert set(stored_positions(tmp_path)) == {"Partition_0", *(f"by-value/Partition_0-{bucket}-4" for bucket in range(4))}
+
+
+def test_the_factor_of_a_sub_topology_that_is_not_there_is_refused() -> None:
+    with pytest.raises(hr.ConfigError, match=r"elasticity_factor.by-values .*there is no sub-topology 'by-values'"):
+        Driver(two_parts(by_values=2)).open()
 
 
 @pytest.mark.parametrize("factor", FACTORS)

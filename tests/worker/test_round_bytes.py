@@ -14,14 +14,14 @@ from headrace.exchange.engine import WORKER_DIED
 from headrace.exchange.errors import worker_death
 from headrace.model.streams import SSP
 from headrace.testing import Driver
-from headrace.worker import task as task_run
-from headrace.worker.task import Outputs, output_table
+from headrace.worker import outputs as task_outputs
+from headrace.worker.outputs import Outputs, output_table
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 
 
 def test_outputs_above_the_bound_come_in_pieces_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_run, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(task_outputs, "PIECE_BYTES", 1000)
     outputs = Outputs({"out": 2})
     for first in (0, 40):
         numbers = range(first, first + 40)

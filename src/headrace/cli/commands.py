@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, run, startpoints, states, stream_check, streams
+from headrace.cli import (
+    checkpoints,
+    demo,
+    doctor,
+    elasticity,
+    expand,
+    jobs,
+    kafka,
+    run,
+    startpoints,
+    states,
+    stream_check,
+    streams,
+)
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -57,6 +70,7 @@ _GROUPS = {
     "kafka": "Kafka: start a broker for trials.",
     "checkpoint": "Checkpoints: what each task has committed.",
     "startpoint": "Startpoints: set, list and delete resume positions.",
+    "elasticity": "Elasticity: virtual tasks and containers, set and shown.",
     "stream": "Streams: create, list, describe, check, expand, produce, consume, delete.",
     "state": "State: read a store by key, or dump it to a file.",
 }
@@ -73,6 +87,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("startpoint set", startpoints.set_startpoint, "Replay or skip: set where tasks resume.", startpoints.SET_EXAMPLES),
     ("startpoint list", startpoints.list_startpoints, "List startpoints and their status.", startpoints.LIST_EXAMPLES),
     ("startpoint delete", startpoints.delete, "Delete startpoints that are not applied yet.", startpoints.DELETE_EXAMPLES),
+    ("elasticity set", elasticity.set_scale, "Change virtual tasks or containers.", elasticity.SET_EXAMPLES),
+    ("elasticity show", elasticity.show, "Show virtual tasks, containers and their history.", elasticity.SHOW_EXAMPLES),
     ("stream create", streams.create, "Create a stream.", streams.CREATE_EXAMPLES),
     ("stream list", streams.list_streams, "List all streams.", streams.LIST_EXAMPLES),
     ("stream describe", streams.describe, "Show a stream's partitions and their ends.", streams.DESCRIBE_EXAMPLES),

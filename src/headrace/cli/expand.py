@@ -150,7 +150,7 @@ def _refuse_to_break(
 
 def _notify(system: System, application: str, stream: StreamDescription) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
-    from headrace.client.startpoint_manager import this_user
+    from headrace.environment import this_user
 
     try:
         request = expansion_request(stream.name, stream.partitions, this_user())

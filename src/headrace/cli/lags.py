@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.adapters.common.lease_holder import is_alive
 from headrace.codec.job_records import rewinds_of
 from headrace.core.job_plan.stream_readers import UnassignedPartitions, unassigned_of, unassigned_text
@@ -30,14 +31,18 @@ class JobLook:
         self._ends: dict[str, Mapping[int, int]] = {}
 
     @cached_property
-    def model(self) -> JobModel:
-        model = self.store.job_model()
+    def _plan(self) -> tuple[JobModel, Mapping[TaskName, Checkpoint]]:
+        model, checkpoints = plan_and_checkpoints(self.store)
         assert model is not None, self.application
-        return model
+        return model, checkpoints
 
-    @cached_property
+    @property
+    def model(self) -> JobModel:
+        return self._plan[0]
+
+    @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
-        return self.store.checkpoints()
+        return self._plan[1]
 
     @cached_property
     def is_running(self) -> bool:

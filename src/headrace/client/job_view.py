@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.job_plan.assignment import assignment_of
@@ -128,7 +129,8 @@ def stored_job(
             hint_of_missing(application, others, there),
         )
     before = manager.records()
-    checkpoints = store.checkpoints()
+    model, checkpoints = plan_and_checkpoints(store)
+    assert model is not None
     known = manager.records()
     records = [one.record for one in known.values() if one.record is not None]
     # What has changed in between may be of another plan than the checkpoints are.

@@ -6,8 +6,6 @@ Only the driver writes values (protocol.md 6): this module writes requests.
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
 import uuid
 import warnings
@@ -22,6 +20,7 @@ from headrace.codec.job_records import STARTPOINTS, startpoints_of
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoint_rules import counting_for, newest_by_key
 from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
+from headrace.environment import this_user
 from headrace.errors import StartpointError
 from headrace.model.expansion import SetSSPTaskMapping
 from headrace.model.startpoint import (
@@ -322,15 +321,6 @@ def key_of(key: Key) -> StartpointKey:
 
 def _key_text(key: StartpointKey) -> str:
     return str(key.ssp) if key.task is None else f"{key.ssp} of task {key.task}"
-
-
-def this_user() -> str:
-    """Who this process is, as `user@host`."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def check_deletable(ids: Collection[str], known: Mapping[str, KnownStartpoint]) -> None:

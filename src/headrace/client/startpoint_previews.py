@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from headrace.client.job_view import StoredJob
-from headrace.client.startpoint_manager import KnownStartpoint, this_user
+from headrace.client.startpoint_manager import KnownStartpoint
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
@@ -29,6 +29,7 @@ from headrace.core.rewind.previews import (
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.startpoint_rules import BY_WORD, places_of, start_of, startpoint_text, winners
 from headrace.core.topology.compatibility import check_same_streams
+from headrace.environment import this_user
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace import wiring
+from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
@@ -166,7 +167,7 @@ class StateView(Generic[V]):
     def _committed(self) -> Committed:
         with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
             store = system.job_store(self.application)
-            model, checkpoints = store.job_model(), store.checkpoints()
+            model, checkpoints = plan_and_checkpoints(store)
         if model is None:
             raise StateError(
                 f"application {self.application!r} has not run on {self._config.system} yet, and has no state there",

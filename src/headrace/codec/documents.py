@@ -9,7 +9,7 @@ form: 1, but for checkpoints that hold what form 1 has no place for. A document 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
@@ -17,6 +17,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
@@ -25,7 +26,7 @@ from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
-from headrace.model.job_model import ContainerModel, JobModel
+from headrace.model.job_model import JobModel
 from headrace.model.startpoint import (
     PositionType,
     Startpoint,
@@ -52,18 +53,18 @@ _NAMES: dict[type, dict[str, str]] = {
 }
 _ORDERS: dict[type, tuple[str, ...]] = {
     Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
-    ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
-    JobModel: (
-        *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
-        *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
-    ),
 }
-_OMITTED_EMPTY: dict[type, tuple[str, ...]] = {
+_OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
+    StoredJobModel: ("databases", "dropped"),
+    StoredSubTopology: ("elasticity_factor", "broadcast"),
+    StoredTask: ("buckets",),
     Checkpoint: ("expiry_us", "closed_us"),
-    JobModel: ("databases", "dropped"),
 }
-_LATER = _OMITTED_EMPTY | {  # documents of an older version lack them
-    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel]),
+_LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
+    StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
+    StoredSubTopology: _OMITTED[StoredSubTopology],
+    StoredTask: _OMITTED[StoredTask],
+    Checkpoint: _OMITTED[Checkpoint],
 }
 
 
@@ -148,6 +149,8 @@ class _Form:
 def _document_of(kind: type) -> _Form:
     if kind is Change:
         return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
+    if kind is JobModel:
+        return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
         return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
     if kind is StateVersion:
@@ -223,7 +226,7 @@ def _whole_ssps_form(item: object) -> _Form:
 def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
-    later, omitted = _LATER.get(kind, ()), [renamed.get(name, name) for name in _OMITTED_EMPTY.get(kind, ())]
+    later, omitted = _LATER.get(kind, ()), _OMITTED.get(kind, ())
     forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
     if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
@@ -231,6 +234,7 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     columns += [(name, form.stored) for name, form in forms.items() if name not in later]
     columns += [(name, or_(forms[name].stored, msgspec.UnsetType), msgspec.UNSET) for name in later]
     struct = msgspec.defstruct(kind.__name__, columns, rename=renamed, frozen=True, forbid_unknown_fields=True)
+    defaults = {one.name: _default_of(one) for one in fields(kind) if one.name in omitted}
     reads = [(name, form.read) for name, form in forms.items()]
     writes = [(name, renamed.get(name, name), form.write) for name, form in forms.items()]
 
@@ -240,12 +244,16 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
     def write(value: object) -> object:
         document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
-        for name in omitted:
-            if document[name] in (None, {}, ()):
-                del document[name]
+        for name, default in defaults.items():
+            if getattr(value, name) == default:
+                del document[renamed.get(name, name)]
         return document
 
     return _Form(struct, read, write)
+
+
+def _default_of(one: Field[object]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 # --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from headrace.codec.documents import Flows, Operators, decode
+from headrace.core.elasticity.scales import ScaleRequests
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
+from headrace.model.scale import ScaleRequest, StoredScales
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.ports import MetadataStore
 
@@ -24,6 +26,7 @@ HISTORY = "history"  # a key that sorts by time to the `Change`
 FLOWS = "flows"  # its only key: the job's flows
 OPERATORS = "operators"  # its only key: the job's operators
 REWINDS = "rewinds"  # a rewind's key to the rewind
+SCALES = "scales"  # its only key: the scales of the job's sub-topologies; and the requests
 STARTPOINTS = "startpoints"  # id to the record of a startpoint that was applied; and the requests
 STATE_CUTS = "state-cuts"  # a cut's key to the cut
 PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
@@ -79,6 +82,21 @@ def startpoints_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None =
     stored = store.all(STARTPOINTS).items()
     records = {id_: decode(StartpointRecord, data, f"startpoint {id_!r}") for id_, data in stored}
     return StartpointRequests(requests, records, unreadable)
+
+
+def scales_of(metadata: MetadataStore) -> ScaleRequests:
+    """The scales on record, and what is requested of them, oldest first."""
+    requests: dict[str, ScaleRequest] = {}
+    unreadable: dict[str, str] = {}
+    for id_, data in metadata.requests(SCALES).items():
+        try:
+            requests[id_] = decode(ScaleRequest, data, "request for a scale")
+        except StorageError as error:
+            unreadable[id_] = error.message
+    in_order = sorted(requests.items(), key=lambda item: (item[1].requested_at_us, item[0]))
+    stored = metadata.get(SCALES, SCALES)
+    scales = StoredScales() if stored is None else decode(StoredScales, stored, "scales of the job")
+    return ScaleRequests(scales, dict(in_order), unreadable)
 
 
 def expansion_request(stream: str, partitions: int, requested_by: str) -> bytes:

@@ -53,12 +53,29 @@ class Config(Mapping[str, Any]):
     )
     containers: int | None = _key(
         None,
-        "Number of containers of a sub-topology, at most one per task; unset: as many as Spark has slots.",
+        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots.",
         least=1,
         per_sub_topology=True,
     )
     elasticity_factor: int = _key(
-        1, "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.", least=1
+        1,
+        "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.",
+        least=1,
+        per_sub_topology=True,
+    )
+    task_threads: int | None = _key(
+        None,
+        "Threads in which a container processes the records of its tasks, at most one per task; more than 1 are for functions "
+        "that wait, which are then called for several tasks at the same time; unset: 1, and for virtual tasks one each, at "
+        "most 32, as soon as a round has shown that they wait for more than 30 % of their time.",
+        least=1,
+        per_sub_topology=True,
+    )
+    max_bucket_lead: int = _key(
+        100_000,
+        "Maximum number of offsets that a virtual task may be ahead of the slowest one of the same partition.",
+        least=1,
+        per_sub_topology=True,
     )
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
@@ -229,11 +246,20 @@ class Config(Mapping[str, Any]):
     def containers_of(self, sub_topology: str | None) -> int | None:
         return typing.cast("int | None", self._of("containers", sub_topology))
 
+    def elasticity_factor_of(self, sub_topology: str | None) -> int:
+        return typing.cast("int", self._of("elasticity_factor", sub_topology))
+
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
         return typing.cast("int", self._of("max_records_per_round", sub_topology))
 
     def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
         return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
+
+    def task_threads_of(self, sub_topology: str | None) -> int | None:
+        return typing.cast("int | None", self._of("task_threads", sub_topology))
+
+    def max_bucket_lead_of(self, sub_topology: str | None) -> int:
+        return typing.cast("int", self._of("max_bucket_lead", sub_topology))
 
     def check_sub_topologies(self, names: Iterable[str]) -> None:
         """`ConfigError` if a sub-topology has a value of its own and is not among `names` (`source` always is)."""

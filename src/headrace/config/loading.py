@@ -171,14 +171,16 @@ def _origin(config: Config, key: str) -> str:
 
 
 def _check_elasticity(config: Config) -> None:
-    factor = config.elasticity_factor
-    where = _origin(config, "elasticity_factor")
-    if factor & (factor - 1):
-        low = 1 << (factor.bit_length() - 1)
-        hint = f"the nearest are {low} and {2 * low}"
-        raise ConfigError(f"elasticity_factor ({where}): expected a power of two, found {factor}", hint)
-    if factor > SLOTS:
-        raise ConfigError(f"elasticity_factor ({where}): expected at most {SLOTS:,}, found {factor:,}", "give a power of two")
+    for name in config:
+        if name.partition(".")[0] != "elasticity_factor":
+            continue
+        factor, where = config[name], _origin(config, name)
+        if factor & (factor - 1):
+            low = 1 << (factor.bit_length() - 1)
+            hint = f"the nearest are {low} and {2 * low}"
+            raise ConfigError(f"{name} ({where}): expected a power of two, found {factor}", hint)
+        if factor > SLOTS:
+            raise ConfigError(f"{name} ({where}): expected at most {SLOTS:,}, found {factor:,}", "give a power of two")
 
 
 def refuse_reserved(config: Config, *, is_whole: bool) -> None:

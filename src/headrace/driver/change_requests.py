@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
 
-from headrace.codec.job_records import PARTITION_CHECKS, STARTPOINTS, expanders_of
+from headrace.codec.documents import encode
+from headrace.codec.job_records import HISTORY, PARTITION_CHECKS, SCALES, STARTPOINTS, expanders_of, scales_of
+from headrace.core.elasticity.recut import Recut
+from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
 from headrace.core.job_plan.growth_rules import changes_of
+from headrace.core.job_plan.history import key_of, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.errors import HeadraceError, IncompatibleChangeError
+from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.tasks import TaskName
 
 LOG = logging.getLogger("headrace.job")
+AGAIN_S = 30.0
 
 
 class ChangeRequests:
@@ -22,12 +32,17 @@ class ChangeRequests:
 
     def __init__(self, backend: Backend, pace: Pace) -> None:
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
+        self._clock_us = pace.clock_us
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
+        self._again_s: dict[str, float] = {}  # when tasks that could not be brought together are tried again
         self._expanded_by: dict[tuple[str, int], str] = {}  # who has expanded a stream to so many partitions
 
     def begin(self, plan: JobPlan, now_s: float) -> None:
         """`plan` is in force from now on; it was made with what was there a moment ago."""
         self._plan, self._looked_s = plan, now_s
+        self.waiting: Mapping[str, Waiting] = plan.waiting_scales
+        self._entries = len(plan.changes)
+        self._again_s = {title: at_s for title, at_s in self._again_s.items() if title in plan.waiting_scales}
         self._expanded_by.clear()
         self._metadata = self._system.metadata_store(plan.topology.application)
         if self._elsewhere is not None:
@@ -36,6 +51,46 @@ class ChangeRequests:
     def found(self, now_s: float, with_streams: bool = True) -> tuple[ChangeRequest, ...]:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
         return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
+
+    def scales(
+        self, now_s: float, checkpoints: Mapping[TaskName, Checkpoint], near: int
+    ) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
+        """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be
+        brought together first: each has at most `near` offsets before it. `checkpoints`: where the tasks are. What is further
+        apart waits, see `waiting`."""
+        plan = self._plan
+        ids = self._metadata.requests(SCALES).keys() - set(plan.scales.settled)
+        if not (ids or plan.waiting_scales):
+            self.waiting = {}
+            return (), {}
+        asked = replace(scales_of(self._metadata), stored=plan.scales)
+        decision = decided(plan.scale_terms, asked, plan.model, checkpoints)
+        closing = {
+            title: waiting.recut
+            for title, waiting in decision.waiting.items()
+            if max(waiting.behind(checkpoints).values(), default=0) <= near and now_s >= self._again_s.get(title, now_s)
+        }
+        self.waiting = {title: waiting for title, waiting in decision.waiting.items() if title not in closing}
+        merging = {one.sub_topology or "source": one for one in decision.recuts if one.merges}
+        if not (decision.changes or closing):
+            self._settle_scales(asked, decision)
+            return (), {}
+        reached("scale", 1)
+        self._again_s |= dict.fromkeys(closing, now_s + AGAIN_S)
+        LOG.info("another scale is requested")
+        requests = [ChangeRequest(ChangeKind.SCALE, id_) for id_ in sorted(ids)] or [ChangeRequest(ChangeKind.SCALE, "")]
+        return tuple(requests), {**merging, **closing}
+
+    def _settle_scales(self, asked: ScaleRequests, decision: ScaleDecision) -> None:
+        """Record what has come of requests that change nothing: no round waits for it."""
+        if not decision.settled:
+            return
+        entries = scale_entries(decision, asked.requests, self._plan.model.version, self._clock_us())
+        keys = (key_of(self._plan.epoch, number) for number in count(self._entries))
+        found = {key: encode(entry) for key, entry in zip(keys, entries, strict=False)}
+        self._entries += len(found)
+        self._store.write_metadata(self._plan.epoch, HISTORY, found)
+        self._store.write_metadata(self._plan.epoch, SCALES, {}, done=decision.settled)
 
     def _startpoints(self) -> Iterable[ChangeRequest]:
         there = frozenset() if self._elsewhere is None else self._elsewhere.new_ids()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headrace.core.elasticity.recut import Recut
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus
@@ -29,6 +30,8 @@ from headrace.errors import (
 from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.fault_injection import reached
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.tasks import TaskName
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
@@ -36,6 +39,7 @@ Answer = TypeVar("Answer")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 STATUS_S = 0.5
 SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
+TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
@@ -83,6 +87,7 @@ class Generation:
         self._started_s = time.monotonic()
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
+        self._merging: Mapping[str, Recut] = {}
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -121,6 +126,16 @@ class Generation:
         self._done[name].set()
         self.publish(self.runners[name], force=True)
 
+    @property
+    def round_records(self) -> int:
+        """How many offsets of a partition a round reads at most, in any sub-topology."""
+        return min(runner.terms.max_records for runner in self.runners.values())
+
+    @property
+    def checkpoints(self) -> dict[TaskName, Checkpoint]:
+        """Of all tasks, as committed."""
+        return {task: one for runner in self.runners.values() for task, one in list(runner.checkpoints.items())}
+
     def join(self) -> None:
         for thread in self._threads:
             thread.join()
@@ -134,8 +149,12 @@ class Generation:
             self.runners[name].stop_round(planned)
             self._engine.cancel(str(planned.id))
 
-    def yield_soon(self) -> None:
-        """End behind the rounds that run; these commit what they have reached."""
+    def yield_soon(self, merging: Mapping[str, Recut] | None = None) -> None:
+        """End behind the rounds that run; these commit what they have reached. `merging`: by title the sub-topologies whose
+        tasks are to be merged; these end behind rounds that bring them to the same positions."""
+        if self._ending.is_set():  # the rounds that bring tasks together are not cut in turn
+            return
+        self._merging = dict(merging or {})
         self._ending.set()
         self.wake()
         for name, planned in list(self._current.items()):
@@ -189,6 +208,7 @@ class Generation:
                     if published:
                         held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
                     self._wait(name, f"records held back by {held_back}" if held_back else "new records", self._pace.trigger_s)
+            self._bring_together(runner)
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
                 LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
@@ -197,6 +217,24 @@ class Generation:
         finally:
             self._done[name].set()
             self.wake()
+
+    def _bring_together(self, runner: SubTopologyRunner) -> None:
+        """Read on with the tasks that are behind, to where those are with which they are to be merged. Where that takes too
+        long, or cannot be, the next plan keeps the tasks, and says for which of them the change waits."""
+        name, recut, began_s = runner.sub.name, self._merging.get(runner.sub.title), time.monotonic()
+        while recut is not None and not self._stopping.is_set() and time.monotonic() - began_s < TOGETHER_S:
+            limit = runner.limit_to_merge(recut)
+            if limit is None:
+                reached("scale", 3)
+                return
+            reached("scale", 2)
+            planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
+            if planned is None:  # on Kafka what is committed can be read a moment later
+                self._wait(name, "tasks that are to be merged, to come together", min(0.1, self._pace.trigger_s))
+                continue
+            LOG.info("round %s brings the tasks of sub-topology %s together", planned.id, runner.sub.title)
+            if not self._try(runner, planned, 0):
+                return
 
     def _wait(self, name: str | None, what: str, seconds: float) -> None:
         self._waiting_for[name] = what

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.codec.documents import encode
-from headrace.codec.job_records import HISTORY
+from headrace.codec.job_records import HISTORY, SCALES
+from headrace.core.elasticity.scales import refusal_of
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
@@ -21,9 +22,11 @@ from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
+from headrace.environment import this_user
+from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
+from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobStore
 from headrace.state.files import StateFiles
 
@@ -59,7 +62,8 @@ class JobPreparer:
     def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
-        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes)
+        threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
+        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 
@@ -169,6 +173,19 @@ class Job:
         """Look for new records now, without waiting for the trigger interval."""
         self._generation.wake()
 
+    def set_elasticity(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
+    ) -> str:
+        """Ask for another scale, which the job has within a second; the id of the request. `factor`: virtual tasks per task, a
+        power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots. None leaves each as it
+        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done. Seed: SEP-32."""
+        request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
+        why = refusal_of(request, self.plan.scale_terms)
+        if why is not None:
+            raise ConfigError(why, "nothing was changed")
+        metadata = self._launched.backend.system.metadata_store(self.plan.topology.application)
+        return metadata.request(SCALES, encode(request))
+
     def _run_plans(self) -> None:
         """From one job model to the next; then give the application back and close everything."""
         self._generation.join()
@@ -271,9 +288,11 @@ class Job:
                 with self._holding:
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
-                    if found:
-                        self._changing = tuple(dict.fromkeys((*self._changing, *found)))
-                        self._generation.yield_soon()
+                    generation = self._generation
+                    scales, merging = self._requests.scales(time.monotonic(), generation.checkpoints, generation.round_records)
+                    if found or scales:
+                        self._changing = tuple(dict.fromkeys((*self._changing, *found, *scales)))
+                        self._generation.yield_soon(merging)
             except FencedError as error:
                 self._fail(error)
                 return

@@ -162,4 +162,4 @@ class ProcessorContext(Protocol[K_co]):
         """Forget a timer of the current key; no error if there is none."""
 
     def resource(self, loader: Callable[[], R]) -> R:
-        """What `loader` gives, called once per worker process: a model, a connection."""
+        """What `loader` gives, called once per worker process: a model, a connection. Several threads may use it."""

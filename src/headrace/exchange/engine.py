@@ -8,30 +8,35 @@ from typing import Any, Protocol
 
 from headrace.core.topology.program import Program
 from headrace.model.checkpoint import RoundId
+from headrace.model.tasks import KeyBucket
 from headrace.ports import SystemPayload
 
 
 @dataclass(frozen=True, slots=True)
 class InputSlice:
-    """Offsets start <= o < end of one partition, which the round's containers know as SSP number `ssp`."""
+    """Offsets start <= o < end of one partition, which the round's containers know as SSP number `ssp`. Of its records a
+    container takes those of key bucket `bucket`, which is a slice of the partition; None: all."""
 
     ssp: int
     stream: str
     partition: int
     start: int
     end: int
+    bucket: KeyBucket | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerWork:
     """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
-    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says."""
+    `inputs`: what it takes, and `by_engine` whether the engine reads that; else the container, or what is in front of a Column
+    prefix, as the payload says."""
 
     lane: int
     payload: bytes
     location: str | None
     records: int
     inputs: tuple[InputSlice, ...] = ()
+    by_engine: bool = False
 
 
 class RoundControl(Protocol):
@@ -83,8 +88,8 @@ class DriverAddress:
 
 
 class Engine(Protocol):
-    """Runs the containers of a round: on Spark, or in this process. `reads`: it reads the ranges that are a work's `inputs`,
-    and gives the rows to the container; else their workers do. `driver_address`: where its workers reach the driver's
+    """Runs the containers of a round: on Spark, or in this process. `reads`: it can read the ranges that are a work's `inputs`,
+    and give the rows to the container; else their workers do. `driver_address`: where its workers reach the driver's
     machine; None where they run on it."""
 
     slots: int

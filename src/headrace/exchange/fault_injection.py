@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_counting = threading.Lock()  # tasks of a container may be in several threads
 _ACTIONS = ("kill", "stop", "exit", "raise")
 
 
@@ -33,8 +34,9 @@ class _Trap:
     def springs(self) -> bool:
         """Count this visit; whether it is the one that acts."""
         if self.shared_file is None:
-            self.seen += 1
-            return self.seen == self.count
+            with _counting:
+                self.seen += 1
+                return self.seen == self.count
         with open(self.shared_file, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(b".")
@@ -60,7 +62,7 @@ _traps = _traps_of(os.environ)
 
 
 def reached(protocol: str, step: int) -> None:
-    """Say that this process is about to do `step` of `protocol` (`log`, `kafka` or `start`)."""
+    """Say that this process is about to do `step` of `protocol` (`log`, `kafka`, `start` or `scale`)."""
     if _traps is None:
         return
     for trap in _traps:

@@ -76,7 +76,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
     how the container gets the signals of its round (`engine.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
-    the driver's. `known_failures`: records that never enter the expressions, and are rejected instead."""
+    the driver's. `known_failures`: records that never enter the expressions, and are rejected instead. `threads`: how many work
+    on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number."""
 
     round_id: str
     epoch: int
@@ -96,6 +97,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     has_other_machines: bool = False
     known_failures: list[Reject] = []
     upstream: dict[int, tuple[int, int]] = {}
+    threads: int = 1
+    lead: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -113,7 +116,8 @@ class Failure(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
     side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
-    `far_times`: the first of each stream."""
+    `far_times`: the first of each stream. `worked_s`: for so long tasks processed rows, summed over threads, and of that
+    `waited_s` for something else than a processor."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -125,6 +129,8 @@ class Summary(msgspec.Struct, frozen=True):
     timings_ms: dict[str, float] = {}
     far_times: list[FarTime] = []
     cut_short: bool = False
+    worked_s: float = 0.0
+    waited_s: float = 0.0
     stopped: bool = False
     error: str | None = None
 

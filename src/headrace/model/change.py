@@ -10,6 +10,7 @@ class ChangeKind(StrEnum):
     START = "start"  # the application was edited, or planned for the first time
     EXPANSION = "expansion"  # a stream has more partitions
     STARTPOINT = "startpoint"
+    SCALE = "scale"  # another elasticity factor, or another number of containers
 
 
 class Outcome(StrEnum):
@@ -22,7 +23,7 @@ class Outcome(StrEnum):
 class ChangeRequest:
     """Somebody asks for another plan, or something was seen that needs one. `requested_by` is empty for what was only seen.
 
-    `subject`: the stream of an expansion, the id of a request for startpoints.
+    `subject`: the stream of an expansion, the id of a request for startpoints or for a scale.
     """
 
     kind: ChangeKind

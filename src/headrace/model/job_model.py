@@ -49,10 +49,14 @@ class ContainerModel:
 
 @dataclass(frozen=True, slots=True)
 class SubTopologyModel:
-    """One sub-topology's containers; `name` is None for the source sub-topology."""
+    """One sub-topology's containers; `name` is None for the source sub-topology.
+
+    `elasticity_factor`: the number of virtual tasks that each of its tasks is cut into; 1: they are whole.
+    """
 
     name: str | None
     containers: tuple[ContainerModel, ...]
+    elasticity_factor: int = 1
 
     @property
     def title(self) -> str:
@@ -95,7 +99,6 @@ class JobModel:
     sub_topologies: tuple[SubTopologyModel, ...]
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     stores: Mapping[str, str] = field(default_factory=dict)
-    elasticity_factor: int = 1
     stream_ids: Mapping[str, str] = field(default_factory=dict)
     left: tuple[LeftPosition, ...] = ()
     partitioned_by_users: tuple[str, ...] = ()
@@ -108,6 +111,11 @@ class JobModel:
             if model.name == name:
                 return model
         raise KeyError(f"no sub-topology {name or 'source'!r} in version {self.version}")
+
+    @property
+    def elasticity_factors(self) -> dict[str | None, int]:
+        """The elasticity factor of each sub-topology, by its name."""
+        return {model.name: model.elasticity_factor for model in self.sub_topologies}
 
     @property
     def tasks(self) -> Iterator[TaskModel]:

@@ -183,6 +183,15 @@ class TaskName:
         """The task that this virtual task is a part of, or itself."""
         return self if self.bucket is None else replace(self, bucket=None)
 
+    def shares_keys_with(self, other: TaskName) -> bool:
+        """Whether both are parts of one task, under whatever elasticity factors, and have keys in common."""
+        if self.whole != other.whole:
+            return False
+        if self.bucket is None or other.bucket is None:
+            return True
+        common = min(self.bucket.factor, other.bucket.factor)
+        return self.bucket.index % common == other.bucket.index % common
+
     @classmethod
     def parse(cls, text: str) -> TaskName:
         """The value whose `str` is `text`; `ValueError` for anything else."""

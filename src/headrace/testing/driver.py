@@ -1,20 +1,24 @@
 """`Driver`: an application at work under a test's control, one round after the other, on a clock that only a test moves.
-Rounds, state and commits are those of a job; containers run in this process, without threads, and mostly without Spark."""
+Rounds, state and commits are those of a job; containers run in this process, mostly without Spark, and without threads unless
+`task_threads` is set."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from headrace.client.scales import Elasticity
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import entries_of
@@ -31,17 +35,17 @@ from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
+from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
 from headrace.exchange.engine import EngineFailure
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Process, Repartition, Sink, Source, Topology
+from headrace.model.topology import Process, Source, Topology
 from headrace.record import Record
 from headrace.state.files import StateFiles
-from headrace.testing.stores import StoredView
+from headrace.testing.stores import StoredView, encoded, serdes_of
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import launched
 from headrace.wiring.spark_sessions import shared_spark
@@ -168,7 +172,7 @@ class Driver:
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
         if not raw:
             assert source is not None
-            key, value = _encoded(stream, "key", source.key, key), _encoded(stream, "value", source.value, value)
+            key, value = encoded(stream, "key", source.key, key), encoded(stream, "value", source.value, value)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
         when = self.now_us if at is None else time_us(at, "at")
@@ -183,7 +187,7 @@ class Driver:
         self._check_open()
         self._flush()
         assert self._held
-        if requests := self._requests.found(0.0, with_streams=False):
+        if requests := (*self._requests.found(0.0, with_streams=False), *self._scales()):
             self._replan(requests)
         done = self._run_rounds()
         self._requests.settle_startpoints(self.now_us)
@@ -204,6 +208,26 @@ class Driver:
                         raise _not_caught_up(runner)
             if not worked:
                 return done
+
+    def _scales(self) -> Sequence[ChangeRequest]:
+        """Another scale that is requested; before tasks are merged those that are behind read up to the others."""
+        runners = self._prepared.runners
+        checkpoints = {task: one for runner in runners for task, one in runner.checkpoints.items()}
+        requests, merging = self._requests.scales(0.0, checkpoints, sys.maxsize)
+        for runner in runners:
+            recut = merging.get(runner.sub.title)
+            while recut is not None and (limit := runner.limit_to_merge(recut)) is not None:
+                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us, limit)
+                assert planned is not None, "what other tasks have read can be read"
+                self._run_round(runner, planned)
+        return requests
+
+    def elasticity(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None
+    ) -> None:
+        """Change how many virtual tasks there are to a task, from the next `run` on, as `headrace elasticity set` does."""
+        with Elasticity(self.app.name, self._config(), self._opened.plan.topology, self._system) as scales:
+            scales.set(factor, containers=containers, sub_topology=sub_topology)
 
     def expand(self, stream: str, partitions: int) -> None:
         """Give a stream more partitions, and continue as a job that has noticed it; raises what would stop its readers.
@@ -250,7 +274,7 @@ class Driver:
         Decoded by the serdes of the operator that writes it, where not given; dead letters are bytes.
         """
         program = self._opened.runners[0].program
-        keys, values = _serdes_of(stream, self._opened.plan.topology, program.dead_letter)
+        keys, values = serdes_of(stream, self._opened.plan.topology, program.dead_letter)
         ends = self._system.end_offsets(stream)
         begin = {} if from_start else self._read.get(stream, {})
         self._read[stream] = ends
@@ -312,7 +336,8 @@ class Driver:
             f"state_uri={self._root / 'state'}",
             f"local_store_dir={self._root / 'stores'}",
         ]
-        return config_of(self.app, [*self._overrides, *places])
+        config = config_of(self.app, [*self._overrides, *places])
+        return config if config.task_threads is not None else replace(config, task_threads=1)
 
     def _make_streams(self, topology: Topology) -> None:
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
@@ -366,32 +391,3 @@ def _not_caught_up(runner: SubTopologyRunner) -> RoundFailedError:
 
 def _entries(runner: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
     return entries_of([checkpoint.head for checkpoint in runner.checkpoints.values()], files, store)
-
-
-def _serdes_of(stream: str, topology: Topology, dead_letter_stream: str | None) -> tuple[Serde | None, Serde | None]:
-    """Those of what writes the stream: a sink or a repartition, else its source, else a sink that chooses its stream."""
-    writers = [n for n in topology.nodes if isinstance(n, (Sink, Repartition)) and n.stream == stream]
-    if writers:
-        return writers[0].key, writers[0].value
-    for source in topology.sources:
-        if source.stream == stream:
-            return source.key, source.value
-    if stream == dead_letter_stream:
-        return None, None
-    choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
-    return (choosing[0].key, choosing[0].value) if choosing else (None, None)
-
-
-def _encoded(stream: str, part: str, serde: Serde | None, value: Any) -> bytes | None:
-    if value is None:
-        return None
-    form = "bytes" if serde is None else serde.form
-    try:
-        data: bytes = value if serde is None else serde.encode(value)
-        return data
-    except Exception as error:  # a serde of the user's may raise anything
-        message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
-        raise SerdeError(
-            f"send: the {part} of a record for stream {stream!r} does not encode as `{form}`: {message}",
-            "give what the application reads there, or bytes with raw=True",
-        ) from error

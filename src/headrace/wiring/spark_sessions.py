@@ -82,7 +82,7 @@ def local_slots(config: Config) -> int | None:
 def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.engine import SparkEngine
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
-    from headrace.wiring.worker.entry import run_container
+    from headrace.wiring.worker.entry import run_containers
 
     options: Mapping[str, str] | None = None
     read = read_prefix
@@ -96,7 +96,7 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    return SparkEngine(made, run_container, run_prepared, read, ours, close_session, options)
+    return SparkEngine(made, run_containers, run_prepared, read, ours, close_session, options)
 
 
 _shared_sessions: list[Any] = []

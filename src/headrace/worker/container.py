@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,23 +23,23 @@ from headrace.core.keys.hashing import routing_hash
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
-from headrace.errors import StoreDamagedError
+from headrace.errors import StoreDamagedError, TopologyError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import RAW, ContainerPlan, Failure, Reject, Summary
+from headrace.exchange.messages import RAW, ContainerPlan, Failure, InputRange, Reject, Summary
 from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.topology import Source, SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.batch_keys import key_lows
 from headrace.worker.checkpoints import checkpoint_of
-from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
+from headrace.worker.merging import merging_tasks
+from headrace.worker.outputs import Outputs
 from headrace.worker.ports import STEPS, WorkerPorts
+from headrace.worker.round_limits import RoundLimits, Stopped
 from headrace.worker.rows import Field, Rows, flat
 from headrace.worker.state.own_keys import check_own_keys
-from headrace.worker.task import FarTimes, Outputs, TaskRun
-
-
-class _Stopped(Exception):
-    """The driver cancelled this round; what was done is thrown away."""
+from headrace.worker.task import FarTimes, TaskRun
+from headrace.worker.task_queues import Part
+from headrace.worker.task_threads import TaskThreads
 
 
 def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]) -> Summary:
@@ -48,7 +48,7 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)
     far_times = FarTimes(program.far_us, [(stream, partition) for _, stream, partition in plan.ssps])
-    runs = [TaskRun(program, task, plan, ports, outputs, far_times) for task in plan.tasks]
+    runs = [TaskRun(program, task, plan, ports, outputs.of_task(), far_times) for task in plan.tasks]
     container = _Container(plan, program, ports, runs, far_times, began)
     committed = False
     try:
@@ -67,7 +67,7 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
         timings = {"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3}
         ports.committed(checkpoints)
         summary = container.summary(checkpoints, files, receipt, outputs, timings)
-    except _Stopped:
+    except Stopped:
         return Summary(plan.lane, stopped=True)
     except StoreDamagedError as error:
         for task_run in runs:  # which of them met it is not known: all that are open are rebuilt
@@ -83,6 +83,21 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
     return summary
 
 
+def _whole_records(prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """The same rows in batches that divide no record: an expression may have made several rows of one."""
+    held: tuple[int, int, Any] | None = None
+    for endpoint, ssp, rows in prepared:
+        if held is not None and held[:2] == (endpoint, ssp) and endpoint != RAW and held[2].offset[-1] == rows.offset[0]:
+            before = held[2]
+            cut = int(np.searchsorted(before.offset, rows.offset[0]))
+            held, rows = (endpoint, ssp, before.slice(0, cut)), Rows.concat([before.slice(cut, len(before)), rows])
+        if held is not None and (endpoint == RAW or len(held[2])):
+            yield held
+        held = endpoint, ssp, rows
+    if held is not None:
+        yield held
+
+
 def _wired(checkpoints: list[Checkpoint]) -> list[msgspec.Raw]:
     return [msgspec.Raw(encode(checkpoint)) for checkpoint in checkpoints]
 
@@ -93,18 +108,18 @@ class _Container:
     ) -> None:
         self.plan, self.program, self.ports, self.runs = plan, program, ports, runs
         self.far_times = far_times
-        self.deadline = began + plan.deadline_s
-        self.cut_short = False
+        self.limits = RoundLimits(ports.signals, began + plan.deadline_s)
+        self.starts = {r.ssp: r.start for r in plan.ranges}
         self.ends = {r.ssp: r.end for r in plan.ranges}
         self.readers_of: dict[int, list[TaskRun]] = {}
         for task_run in runs:
-            task_run.is_time = self._is_over
+            task_run.is_time = self.limits.is_over
             for ssp in task_run.plan.positions:
                 self.readers_of.setdefault(ssp, []).append(task_run)
-        self.reached_offsets: dict[int, int] = {}
-        self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
         self.merging = merging_tasks(plan, program)
-        self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
+        self.tasks = TaskThreads(runs, self.merging, self.starts, plan.threads, self.limits)
+        self.reached_offsets: dict[int, int] = {}  # where reading stopped
+        self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that have not processed all that was read
         self.broadcast = {node.stream for node in program.nodes if isinstance(node, Source) and node.broadcast}
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
@@ -118,69 +133,93 @@ class _Container:
 
     def work(self, prepared: Iterable[tuple[int, int, Any]]) -> None:
         self.reached("read")
-        for task_run in self.runs:
-            task_run.begin()
-        gathered: dict[str, list[tuple[int, bool, bool, Rows]]] = {name: [] for name in self.merging}
-        self.reached("work")
-        for endpoint, ssp, rows, is_prepared in self._rows(prepared):
-            self._poll()
-            if rows.own_us is not None and ssp in self.readers_of:  # those of other containers may come along
-                first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
-                self.far_times.look_at(rows.ssp, rows.offset, rows.timestamp_us, rows.own_us, counted=endpoint == first)
-            for task_run, own in self._by_task(ssp, rows):
-                mine = self._rows_of(task_run, ssp, own)
-                if not len(mine):
-                    continue
-                if task_run.task in self.merging:
-                    source = self.program.source(endpoint)
-                    is_table = source.kind is SourceKind.TABLE or source.of_table
-                    gathered[task_run.task].append((endpoint, is_table, is_prepared, mine))
-                else:
-                    self.has_begun = True
-                    task_run.feed(endpoint, mine, is_prepared)
-        for task_run in self.runs:
-            if gathered.get(task_run.task):
-                self._feed_merged(task_run, Merged(gathered[task_run.task]))
+        with self.tasks as tasks:
+            tasks.begin()
+            self.reached("work")
+            for endpoint, ssp, rows, is_prepared in self._rows(prepared):
+                self.limits.check()
+                self._give(endpoint, ssp, rows, is_prepared)
+            tasks.finish()
+        self.reached_by = tasks.left()
         self._reject_what_the_engine_could_not_take()
-        for task_run in self.runs:
-            self._poll()
-            task_run.finish()
 
     def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
-        for number, piece in enumerate(self.plan.ranges):
-            stream = self.plan.ssps[piece.ssp][1]
-            endpoints = [i for i in self.endpoints_of[stream] if i in self.direct]
-            if not endpoints or piece.terms is None:
-                continue
-            # Where the engine gives rows of this stream too, these are of the whole range: several readers would stop at
-            # different offsets, and what one of them has written would be written again.
-            may_stop = len(endpoints) == len(self.endpoints_of[stream]) and not self.merging
-            for offsets, batch in self.ports.read(number):
-                if may_stop and self._is_time():
-                    self.cut_short = True
-                    self.reached_offsets[piece.ssp] = int(offsets[0])
-                    break
-                for endpoint in endpoints:
-                    yield endpoint, piece.ssp, self._raw_rows(endpoint, piece.ssp, offsets, batch), False
-        for endpoint, ssp, rows in prepared:
-            if endpoint == RAW:
-                yield from self._untouched(ssp, rows)
-            else:
+        yield from self._read()
+        for endpoint, ssp, rows in _whole_records(prepared):
+            if endpoint != RAW:
                 yield endpoint, ssp, rows, True
+                continue
+            offsets = rows.column("offset").to_numpy()
+            for reader in self.endpoints_of[self.plan.ssps[ssp][1]]:
+                if reader in self.direct:
+                    yield reader, ssp, self._raw_rows(reader, ssp, offsets, rows), False
 
-    def _untouched(self, ssp: int, batch: Any) -> Iterator[tuple[int, int, Rows, bool]]:
-        """Rows that Spark read, for every operator that takes them as they are; past the time limit they go by unread."""
-        offsets = batch.column("offset").to_numpy()
-        readers = self.endpoints_of[self.plan.ssps[ssp][1]]
-        if ssp in self.reached_offsets:
+    def _read(self) -> Iterator[tuple[int, int, Rows, bool]]:
+        """What the container reads by itself: range by range, or, where several threads process it, from all ranges in turn."""
+        pieces = ((number, piece) for number, piece in enumerate(self.plan.ranges) if self._reads(piece))
+        turns = deque((piece.ssp, self.ports.read(number)) for number, piece in pieces)
+        full = 0  # so many ranges one behind the other have tasks that have enough to do
+        while turns:
+            ssp, batches = turns[0]
+            if self.tasks.is_cut and self._may_stop(ssp):
+                self.reached_offsets.setdefault(ssp, self.starts[ssp])
+                turns.popleft()
+                continue
+            if self.tasks.is_threaded and full < len(turns) and not self.tasks.has_room(self.readers_of.get(ssp, [])):
+                turns.rotate(-1)
+                full += 1
+                continue
+            full = 0
+            found = next(batches, None)
+            if found is None:
+                turns.popleft()
+                continue
+            for endpoint in self.endpoints_of[self.plan.ssps[ssp][1]]:
+                if endpoint in self.direct:
+                    yield endpoint, ssp, self._raw_rows(endpoint, ssp, *found), False
+            self.starts[ssp] = int(found[0][-1]) + 1
+            if self.tasks.is_threaded:
+                turns.rotate(-1)
+
+    def _reads(self, piece: InputRange) -> bool:
+        return piece.terms is not None and any(i in self.direct for i in self.endpoints_of[self.plan.ssps[piece.ssp][1]])
+
+    def _may_stop(self, ssp: int) -> bool:
+        """Whether reading may stop in the midst of a range: not where a task merges what it reads, which is also so where
+        several endpoints read one stream."""
+        return not any(task_run.task in self.merging for task_run in self.readers_of.get(ssp, ()))
+
+    def _give(self, endpoint: int, ssp: int, rows: Rows, is_prepared: bool) -> None:
+        """Give rows to the tasks that they are for, as far as there is room; past the end of the round they go by."""
+        readers = self.readers_of.get(ssp, [])  # those of other containers may come along
+        if not readers or ssp not in self.ends or ssp in self.reached_offsets:
             return
-        if len(readers) == 1 and not self.merging and self._is_time():  # several readers would stop at different offsets
-            self.cut_short = True
-            self.reached_offsets[ssp] = int(offsets[0])
-            return
-        for endpoint in readers:
-            if endpoint in self.direct:
-                yield endpoint, ssp, self._raw_rows(endpoint, ssp, offsets, batch), False
+        source = self.program.source(endpoint)
+        is_table = source.kind is SourceKind.TABLE or source.of_table
+        lead = None if self._factor_of(ssp, readers) == 1 else self.plan.lead
+        start, may_stop = 0, self._may_stop(ssp)
+        if may_stop and is_prepared:
+            self._check_order(ssp, rows)
+        while start < len(rows):
+            until = self.tasks.room(readers, int(rows.offset[start]), lead) if may_stop else None
+            if may_stop and until is None:
+                self.reached_offsets[ssp] = int(rows.offset[start])
+                return
+            stop = len(rows) if until is None or until > rows.offset[-1] else int(np.searchsorted(rows.offset, until))
+            piece = rows if stop - start == len(rows) else rows.slice(start, stop)
+            owned = ((task_run, self._rows_of(task_run, ssp, own)) for task_run, own in self._by_task(ssp, piece))
+            self.tasks.give([(task_run, Part(endpoint, is_table, is_prepared, own)) for task_run, own in owned if len(own)])
+            start = stop
+
+    def _check_order(self, ssp: int, rows: Rows) -> None:
+        """Where a task stops says one offset: what comes out of the engine must be in the order in which it went in."""
+        if bool((np.diff(rows.offset) < 0).any()) or int(rows.offset[0]) < self.starts[ssp]:
+            _, stream, partition = self.plan.ssps[ssp]
+            raise TopologyError(
+                f"rows of stream {stream!r} partition {partition} left Spark's engine in another order than they came",
+                "a transform must work row by row: look in it for what changes the order of rows",
+            )
+        self.starts[ssp] = int(rows.offset[-1])
 
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
         source = self.program.source(endpoint)
@@ -193,6 +232,7 @@ class _Container:
             Field(source.key, raw=batch.column("key")),
             Field(source.value, raw=batch.column("value")),
             None if headers.null_count == count else headers,
+            low=batch.column("low").to_numpy() if "low" in batch.schema.names else None,
         )
 
     def _by_task(self, ssp: int, rows: Rows) -> Iterator[tuple[TaskRun, Rows]]:
@@ -200,61 +240,37 @@ class _Container:
         readers = self.readers_of.get(ssp, [])
         factor = self._factor_of(ssp, readers)
         if factor == 1:
-            yield from ((task_run, rows) for task_run in readers)
+            for task_run in readers:
+                yield task_run, rows
+                rows = replace(rows, own_us=None)  # far times are looked at once
             return
         buckets = (key_lows(flat(rows.key.raw), rows.offset) if rows.low is None else rows.low) & (factor - 1)
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
+        places = {}
         for task_run in readers:
             assert task_run.bucket is not None, f"{task_run.task} reads what virtual tasks read"
-            start, stop = bounds[task_run.bucket.index : task_run.bucket.index + 2]
+            places[task_run.task] = order[slice(*bounds[task_run.bucket.index : task_run.bucket.index + 2])]
+        ours, start = rows.take(np.concatenate(list(places.values()))), 0  # together: it costs less than task by task
+        for task_run in readers:
+            stop = start + len(places[task_run.task])
             if start < stop:
-                yield task_run, rows.take(order[start:stop])
+                yield task_run, ours.slice(start, stop)
+            start = stop
 
     def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
         """Those of the task's rows that it has not processed yet."""
         position = task_run.plan.positions[ssp]
         if len(rows) and int(rows.offset[0]) < position:
             rows = rows.where(rows.offset >= position)
-        return replace(rows, own_us=None, low=None)
-
-    def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
-        """Give a task that reads several SSPs its records in their order, as far as it comes in time."""
-        done, size = 0, FIRST_ROWS
-        while done < len(merged):
-            if self._is_time():
-                self.cut_short = True
-                self.reached_by[task_run.task] = merged.left_from(done)
-                return
-            self._poll()
-            began = time.monotonic()
-            stop = merged.stop_from(done + size)
-            for endpoint, is_prepared, rows in merged.piece(done, stop):
-                task_run.feed_ranked(endpoint, rows, is_prepared)
-            task_run.graph.batch_end()
-            self.has_begun, done, size = True, stop, next_size(size, time.monotonic() - began)
-
-    def _is_time(self) -> bool:
-        """Whether to end here and commit what was reached: after `max_round_ms`, or as soon as the driver asks for it."""
-        if self.ports.signals.is_cut():
-            self.deadline, self.has_begun = 0.0, True
-        return self.has_begun and time.monotonic() > self.deadline
-
-    def _is_over(self) -> bool:
-        """Whether the round's time is over, also before any row was taken: for what can wait for the next round."""
-        self._poll()
-        return time.monotonic() > self.deadline or self.ports.signals.is_cut()
-
-    def _poll(self) -> None:
-        if self.ports.signals.is_stopped():
-            raise _Stopped
+        return replace(rows, low=None)
 
     def _reject_what_the_engine_could_not_take(self) -> None:
         report = self.ports.engine_report()
         if report.stopped:
-            raise _Stopped
-        self.reached_offsets.update(report.cuts)
-        self.cut_short = self.cut_short or bool(report.cuts)
+            raise Stopped
+        for ssp in report.cuts.keys() & self.ends.keys():  # those of other containers may be in it
+            self.reached_offsets[ssp] = min(report.cuts[ssp], self.reached_offsets.get(ssp, report.cuts[ssp]))
         by_ssp: dict[int, list[Reject]] = {}
         for reject in report.rejects:
             by_ssp.setdefault(reject.ssp, []).append(reject)
@@ -317,7 +333,7 @@ class _Container:
         self.reached("outputs")
         self.ports.write_outputs(outputs)
         self.reached("written")
-        self._poll()
+        self.limits.check()
         return [self._checkpoint(task_run, heads[task_run.task]) for task_run in self.runs], files
 
     def summary(
@@ -333,7 +349,9 @@ class _Container:
             notes=[*notes, *self.ports.signals.troubles()],
             timings_ms=timings_ms,
             far_times=list(self.far_times.first.values()),
-            cut_short=self.cut_short,
+            cut_short=bool(self.reached_offsets or self.reached_by),
+            worked_s=self.tasks.worked_s,
+            waited_s=self.tasks.waited_s,
         )
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:

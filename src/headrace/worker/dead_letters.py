@@ -14,6 +14,7 @@ from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADERS
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.exchange.messages import Reject
+from headrace.worker.outputs import Outputs, output_table
 from headrace.worker.replay_header import mark_of
 
 PREFIX = "headrace."
@@ -22,7 +23,7 @@ _FACT_BYTES_MIN = 40  # of what is said of a record, where the stream takes smal
 
 
 def write(
-    outputs: Any,
+    outputs: Outputs,
     stream: str,
     limits: StreamLimits,
     rejects: Sequence[Reject],
@@ -32,8 +33,6 @@ def write(
 ) -> None:
     """Add one dead letter per reject to `outputs`. `originals`: (key, value, timestamp, headers), None for a timer;
     `limits`: of `stream`."""
-    from headrace.worker.task import output_table
-
     routing, keys, values, times, headers = [], [], [], [], []
     for reject, original in zip(rejects, originals, strict=True):
         key, value, time_us, own = original or (None, None, now_us, None)

@@ -17,7 +17,7 @@ from headrace.core.topology.program import Program
 from headrace.exchange.messages import ContainerPlan
 from headrace.worker.rows import Rows
 
-FIRST_ROWS, MOST_ROWS = 1_000, 1 << 20
+FIRST_ROWS, MOST_ROWS = 256, 1 << 20
 PIECE_S = 0.2  # about how long a task works on a piece before it looks whether to stop
 
 
@@ -35,7 +35,7 @@ def next_size(size: int, seconds: float) -> int:
     """How many rows to take after `size` of them took `seconds`."""
     if seconds < PIECE_S / 2:
         return min(2 * size, MOST_ROWS)
-    return max(size // 2, 1) if seconds > 2 * PIECE_S else size
+    return max(int(size * PIECE_S / seconds), 1) if seconds > 2 * PIECE_S else size
 
 
 class Merged:

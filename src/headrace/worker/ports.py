@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.exchange.messages import Reject, TaskPlan
 from headrace.model.checkpoint import Checkpoint, Head
-from headrace.worker.task import Outputs
+from headrace.worker.outputs import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
 STEPS = {

@@ -97,6 +97,20 @@ class Field:
         assert self._objects is not None
         return np.fromiter((value is None for value in self._objects), bool, len(self._objects))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays; Python objects are not counted."""
+        return sum(form.nbytes for form in (self.raw, self.typed) if form is not None)
+
+    def slice(self, start: int, stop: int) -> Field:
+        """Those from `start` to before `stop`; arrays are not copied."""
+        return Field(
+            self.serde,
+            None if self.raw is None else self.raw.slice(start, stop - start),
+            None if self.typed is None else self.typed.slice(start, stop - start),
+            None if self._objects is None else self._objects[start:stop],
+        )
+
     def take(self, indices: np.ndarray[Any, Any]) -> Field:
         arrow_indices = None if self.raw is None and self.typed is None else pa.array(indices)
         return Field(
@@ -176,7 +190,22 @@ class Rows:
             self.value.take(indices),
             None if self.headers is None else self.headers.take(pa.array(indices)),
             None if self.rank is None else self.rank[indices],
+            None if self.own_us is None else self.own_us[indices],
         )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of keys, values and headers, as far as they are in arrays."""
+        return self.key.nbytes + self.value.nbytes + (0 if self.headers is None else self.headers.nbytes)
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to before `stop`, all that is known of them included; arrays are not copied."""
+        columns = (self.ssp, self.offset, self.timestamp_us, self.headers, self.rank, self.own_us, self.low)
+        ssp, offset, timestamp_us, headers, rank, own_us, low = (
+            None if column is None else column[start:stop] for column in columns
+        )
+        key, value = self.key.slice(start, stop), self.value.slice(start, stop)
+        return Rows(ssp, offset, timestamp_us, key, value, headers, rank, own_us, low)
 
     def where(self, mask: np.ndarray[Any, Any]) -> Rows:
         return self if mask.all() else self.take(np.flatnonzero(mask))
@@ -207,6 +236,7 @@ class Rows:
             headers = pa.concat_arrays(
                 [flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
             )
+        own = [batch.own_us for batch in batches], [batch.low for batch in batches]
         return cls(
             np.concatenate([batch.ssp for batch in batches]),
             np.concatenate([batch.offset for batch in batches]),
@@ -215,4 +245,5 @@ class Rows:
             Field.concat([batch.value for batch in batches]),
             headers,
             np.concatenate([batch.rank for batch in batches]) if batches[0].rank is not None else None,
+            *(None if any(part is None for part in parts) else np.concatenate(parts) for parts in own),
         )

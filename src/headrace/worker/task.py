@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from headrace.codec.record_batches import RECORD_SCHEMA, split
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
@@ -21,98 +21,27 @@ from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
 from headrace.model.tasks import TaskName
-from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired, move_old_marks
 from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.operators.timer_store import Timers
+from headrace.worker.outputs import FINISH, RECORDS, TaskOutputs, output_table
 from headrace.worker.replay_header import found_in, marked
-from headrace.worker.rows import Rows, flat
+from headrace.worker.resources import Resources
+from headrace.worker.rows import Rows
+from headrace.worker.waiting import thread_ready_s
 
 if TYPE_CHECKING:
     from headrace.worker.ports import WorkerPorts
 
-Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
-FEW_PARTITIONS = 32  # up to here batches are put in order one by one: what is small stays in the processor's cache
-PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
-
-
-class Outputs:
-    """What a container writes, gathered per stream until the end of the round."""
-
-    def __init__(self, partition_counts: Mapping[str, int]) -> None:
-        self._counts = partition_counts
-        self._batches: dict[str, list[Batch]] = {}
-        self.records = Counter[str]()
-
-    def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any, partitions: Any = None) -> None:
-        """Take `records` (of `output_table`). `routing`: the bytes that choose the partition of each, where it is not
-        known already (`partitions`)."""
-        if stream not in self._counts:
-            known = ", ".join(sorted(self._counts)) or "none"
-            raise KeyError(f"output stream {stream!r} is not known to the plan (it knows: {known})")
-        mine = self._batches.setdefault(stream, [])
-        start = 0
-        for batch in records.to_batches():  # cut where the data are in several arrays: no copy
-            for piece in _pieces(batch):
-                stop = start + piece.num_rows
-                if partitions is None:
-                    keys = flat(routing.slice(start, piece.num_rows))
-                    numbers = partitions_of(keys, offsets[start:stop], self._counts[stream])
-                else:
-                    numbers = partitions[start:stop]
-                mine.append((piece, numbers))
-                start = stop
-        self.records[stream] += records.num_rows
-
-    def batches(self) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray[Any, Any]]]:
-        """(stream, records, the partition of each), in the order in which they were emitted."""
-        for stream in sorted(self._batches):
-            for batch, partitions in self._batches[stream]:
-                yield stream, batch, partitions
-
-    def by_partition(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-        """(stream, partition, records of it): of each partition in the order in which they were emitted, in as many batches as
-        it takes for none to be larger than `PIECE_BYTES` (or one batch that was added)."""
-        for stream in sorted(self._batches):
-            mine = self._batches[stream]
-            for group in ([one] for one in mine) if self._counts[stream] <= FEW_PARTITIONS else _groups(mine):
-                batch = group[0][0] if len(group) == 1 else pa.concat_batches([batch for batch, _ in group])
-                for partition, part in split(batch, np.concatenate([numbers for _, numbers in group])):
-                    yield stream, partition, part
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """`batch` cut so that each piece has at most `PIECE_BYTES`, or is a single record."""
-    if batch.num_rows > 1 and batch.nbytes > PIECE_BYTES:
-        half = batch.num_rows // 2
-        yield from _pieces(batch.slice(0, half))
-        yield from _pieces(batch.slice(half))
-    elif batch.num_rows:
-        yield batch
-
-
-def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
-    """The batches in groups of up to `PIECE_BYTES`, or of a single one."""
-    group: list[Batch] = []
-    size = 0
-    for batch in batches:
-        if group and size + batch[0].nbytes > PIECE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(batch)
-        size += batch[0].nbytes
-    if group:
-        yield group
-
-
 class FarTimes:
     """The event times that lie far from their records' own, as one container has found them; the driver warns of them.
-    `far_us` 0: nothing is looked at. `streams`: (stream, partition) by SSP number."""
+    `far_us` 0: nothing is looked at. `streams`: (stream, partition) by SSP number. Thread-safe."""
 
     def __init__(self, far_us: int, streams: Sequence[tuple[str, int]]) -> None:
         self._far_us, self._streams = far_us, streams
+        self._lock = Lock()
         self.first: dict[str, FarTime] = {}  # by stream
         self.count = 0
 
@@ -126,11 +55,12 @@ class FarTimes:
         far = np.flatnonzero(apart & (own_us != NO_TIME_US))
         if not len(far):
             return
-        self.count += len(far) if counted else 0
-        for ssp in np.unique(ssps[far]).tolist():
-            at = far[ssps[far] == ssp][0]
-            stream, partition = self._streams[ssp]
-            self.first.setdefault(stream, FarTime(stream, partition, int(offsets[at]), int(times_us[at]), int(own_us[at])))
+        with self._lock:
+            self.count += len(far) if counted else 0
+            for ssp in np.unique(ssps[far]).tolist():
+                at = far[ssps[far] == ssp][0]
+                stream, partition = self._streams[ssp]
+                self.first.setdefault(stream, FarTime(stream, partition, int(offsets[at]), int(times_us[at]), int(own_us[at])))
 
 
 class TaskRun:
@@ -144,7 +74,7 @@ class TaskRun:
         plan: TaskPlan,
         container: ContainerPlan,
         ports: WorkerPorts,
-        outputs: Outputs,
+        outputs: TaskOutputs,
         far_times: FarTimes,
     ) -> None:
         self.task, self.plan = plan.name, plan
@@ -161,16 +91,19 @@ class TaskRun:
         self.batch_keys: set[bytes] = set()
         cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
-        self.resources: dict[object, Any] = cache.setdefault("resources", {})
+        self.resources: Resources = cache["resources"]
         self.times_us = {"event": plan.event_timer_us, "wall": plan.wall_timer_us}
         self.times_us |= {"expiry": plan.expiry_us, "closed": plan.closed_us}
         self.timers = Timers(self, self.times_us)
-        self._outputs = outputs
+        self.outputs = outputs
         self.program = program
         self._marked_endpoints = program.marked_endpoints
+        streams = {program.source(number).stream: number for number in reversed(range(len(program.endpoints)))}
+        self._first_endpoints = frozenset(streams.values())
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
         self.state_if_open: Any = None
+        self.waited_to_open_s = 0.0
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
@@ -207,10 +140,10 @@ class TaskRun:
         return limits if self.replay is None else limits.with_room_for(len(REPLAY_HEADER) + len(str(self.replay)))
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
-        """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""
+        """Write `rows`, whose keys and values are encoded, to `stream`; see `TaskOutputs.add`."""
         headers = rows.headers if self.replay is None else marked(rows.headers, len(rows), self.replay)
         table = output_table(rows.key.bytes()[0], rows.value.bytes()[0], rows.timestamp_us, headers)
-        self._outputs.add(stream, table, routing, rows.offset, partitions)
+        self.outputs.add(stream, table, routing, rows.offset, partitions, ssps=rows.ssp)
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state, timers and marks."""
@@ -227,8 +160,10 @@ class TaskRun:
     def state(self) -> Any:
         """The task's state at its base, opened when first used."""
         if self.state_if_open is None:
+            began_s, ready_s = time.monotonic(), thread_ready_s()
             self._entered = self._open_state()
             self.state_if_open = self._entered.__enter__()
+            self.waited_to_open_s += max(0.0, time.monotonic() - began_s - (thread_ready_s() - ready_s))
         return self.state_if_open
 
     def close(self, damage: Exception | None = None) -> None:
@@ -274,20 +209,19 @@ class TaskRun:
         self.graph.batch_end()
 
     def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+        self.outputs.section = RECORDS
+        if rows.own_us is not None:  # the engine gave them other times
+            times = rows.timestamp_us, rows.own_us
+            self.far_times.look_at(rows.ssp, rows.offset, *times, counted=endpoint in self._first_endpoints)
+            rows.own_us = None
         self.count("records", len(rows))
         if endpoint in self._marked_endpoints and (number := found_in(rows.headers)) is not None:
             self.replay = max(number, self.replay or 0)
         self.graph.push(endpoint, rows, is_prepared=prepared)
 
     def finish(self) -> None:
-        self.graph.finish()
+        for number, operator in enumerate(self.graph.operators.values()):
+            self.outputs.section = FINISH + number
+            operator.finish()
         if self.state_if_open is not None:
             self.timers.settle()
-
-
-def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Table:
-    """Records in the row shape of all systems (`ports`). Keys and values of 2 GiB and more are in several arrays."""
-    count, kinds = len(timestamp_us), RECORD_SCHEMA.types
-    columns = [key, value, pa.array(timestamp_us, pa.int64()), pa.nulls(count, kinds[3]) if headers is None else headers]
-    cast = [column if column.type == kind else column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.Table.from_arrays(cast, schema=RECORD_SCHEMA)

@@ -43,6 +43,7 @@ from headrace.ports import DriverLease, JobStore, Metadata, RoundCommit, SystemP
 LOG = logging.getLogger("headrace.kafka")
 FENCE_S = 30.0
 START_TRIES = 3
+CHANGE_S = 5.0  # for so long a reader may see one topic as it was before a transaction, and another as it is after it
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
 JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
@@ -69,6 +70,7 @@ class KafkaJobStore(JobStore):
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
+        self._shared: tuple[JobModel | None, dict[str | None, list[tuple[str, int]]]] = (None, {})
         self._lock = threading.Lock()
         self._producer_of: dict[tuple[str, int], str] = {}  # the process that made a lane's last commit
         self._committed_us: dict[tuple[str, int], int] = {}
@@ -256,9 +258,19 @@ class KafkaJobStore(JobStore):
             )
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        model = self._model or self.job_model()
-        if model is None:
-            return {}
+        began_s = time.monotonic()
+        while True:
+            model = self._model or self.job_model()
+            if model is None:
+                return {}
+            try:
+                return self._checkpoints_of(model)
+            except StorageError:  # who does not hold the application reads two topics, which a driver may be changing
+                if self._held is not None or time.monotonic() - began_s > CHANGE_S:
+                    raise
+            time.sleep(0.05)
+
+    def _checkpoints_of(self, model: JobModel) -> dict[TaskName, Checkpoint]:
         text = f"of application {self.application!r}"
         values = self._checkpoints.refresh().items()
         stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
@@ -291,8 +303,16 @@ class KafkaJobStore(JobStore):
             "timeout_ms": self._timeout_ms,
             "exactly_once": self._exactly_once,
             "producer_of": self._producer_of.get((round_id.sub_topology or "source", lane)),
-            "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
+            "shared": self._shared_ssps(round_id.sub_topology),
         }
+
+    def _shared_ssps(self, sub_topology: str | None) -> list[tuple[str, int]]:
+        """What several containers read; counted once per model."""
+        model = self._model
+        assert model is not None
+        if self._shared[0] is not model:
+            self._shared = model, {sub.name: sorted(shared_ssps(model, sub.name)) for sub in model.sub_topologies}
+        return self._shared[1][sub_topology]
 
     def commit_round(self, commit: RoundCommit) -> None:
         title, now_us = commit.round_id.sub_topology or "source", time.time_ns() // 1000

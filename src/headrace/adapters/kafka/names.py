@@ -32,9 +32,13 @@ def lane_id(application: str, sub_topology: str, lane: int) -> str:
     return f"{application}/{sub_topology}/{lane}"
 
 
-def group_of(application: str, sub_topology: str, task: str | None = None) -> str:
-    """The group of a sub-topology's positions; with `task` that of the SSPs which several tasks read."""
-    return f"{application}.{sub_topology}" if task is None else f"{application}.{sub_topology}.{task}"
+def group_of(application: str, sub_topology: str, lane: int | None = None) -> str:
+    """The group of a sub-topology's positions; with `lane` that of the SSPs which other containers read as well.
+
+    >>> group_of("flight", "by-carrier"), group_of("flight", "by-carrier", 2)
+    ('flight.by-carrier', 'flight.by-carrier/2')
+    """
+    return f"{application}.{sub_topology}" if lane is None else f"{application}.{sub_topology}/{lane}"
 
 
 def entry_key(namespace: str, name: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_
 from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
-from headrace.model.tasks import TaskName
+from headrace.model.streams import SSP
 
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 # A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
@@ -32,9 +32,9 @@ _MOVING = frozenset(
 class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """The metadata of a position in the group: which round committed it, under which plan, with which state."""
 
-    r: str  # round id
+    r: str  # round id; where tasks of one container are of several rounds, a digest of these
     v: int  # job model version
-    h: str = ""  # version and checksum of the state's head
+    h: str = ""  # version and checksum of the state's head; of several tasks a digest
     s: tuple[str, ...] = ()  # ids of startpoints that it spent
 
 
@@ -112,48 +112,59 @@ def committed_epoch(client: Mapping[str, Any], application: str, deadline: Deadl
 
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
-    """(stream, partition) of what several whole tasks of a sub-topology read: each has a position of its own there."""
-    tasks = {(task.name.whole, ssp) for task in model.sub_topology(sub_topology).tasks for ssp in task.partitions}
-    readers = Counter((ssp.stream, ssp.partition) for _, ssp in tasks)
-    return {place for place, count in readers.items() if count > 1}
+    """(stream, partition) of what several containers of a sub-topology read: each has a position of its own there."""
+    containers = model.sub_topology(sub_topology).containers
+    readers = Counter(ssp for container in containers for ssp in {ssp for task in container.tasks for ssp in task.partitions})
+    return {(ssp.stream, ssp.partition) for ssp, count in readers.items() if count > 1}
 
 
 def positions_of(application: str, model: JobModel, checkpoints: Iterable[Checkpoint]) -> list[Position]:
     """Checkpoints as positions of the application's groups."""
-    shared = {sub.name: shared_ssps(model, sub.name) for sub in model.sub_topologies}
-    by_sub: dict[str | None, list[Checkpoint]] = {}
-    for checkpoint in checkpoints:
-        by_sub.setdefault(checkpoint.task.sub_topology, []).append(checkpoint)
-    return [one for name, mine in by_sub.items() for one in container_positions(application, mine, shared[name])]
+    by_task = {checkpoint.task: checkpoint for checkpoint in checkpoints}
+    found: list[Position] = []
+    for sub in model.sub_topologies:
+        shared = shared_ssps(model, sub.name)
+        for container in sub.containers:
+            mine = [by_task[task.name] for task in container.tasks if task.name in by_task]
+            found += container_positions(application, sub.title, container.lane, mine, shared)
+    return found
 
 
 def container_positions(
-    application: str, checkpoints: Iterable[Checkpoint], shared: Collection[tuple[str, int]]
+    application: str, title: str, lane: int, checkpoints: Iterable[Checkpoint], shared: Collection[tuple[str, int]]
 ) -> list[Position]:
-    """Checkpoints of a sub-topology as positions of its groups. The virtual tasks of a whole task, which commit together, have
-    one position in each partition: the lowest, so that groups and positions do not multiply with the elasticity factor."""
-    siblings: dict[TaskName, list[Checkpoint]] = {}
+    """The checkpoints of one container's tasks as positions of its groups (protocol.md 10). Those tasks commit together, and
+    have one position in each partition: the lowest of theirs. So groups and positions do not multiply with the tasks."""
+    readers: dict[SSP, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
-        siblings.setdefault(checkpoint.task.whole, []).append(checkpoint)
-    return [position for task, mine in siblings.items() for position in _positions(application, task, mine, shared)]
-
-
-def _positions(
-    application: str, task: TaskName, siblings: Sequence[Checkpoint], shared: Collection[tuple[str, int]]
-) -> Iterator[Position]:
-    title, first = task.sub_topology or "source", siblings[0]
-    rounds = "+".join(sorted({str(one.round_id) for one in siblings}))
-    states = [_state_of(one) for one in siblings]
-    state = states[0] if len(siblings) == 1 else xxhash.xxh3_64_hexdigest("+".join(states).encode())
-    for ssp in sorted(first.positions):
-        spent = {one.spent_startpoints[ssp] for one in siblings if ssp in one.spent_startpoints}
-        yield Position(
-            group_of(application, title, str(task) if (ssp.stream, ssp.partition) in shared else None),
+        for ssp in checkpoint.positions:
+            readers.setdefault(ssp, []).append(checkpoint)
+    return [
+        Position(
+            group_of(application, title, lane if (ssp.stream, ssp.partition) in shared else None),
             ssp.stream,
             ssp.partition,
-            min(one.positions[ssp] for one in siblings),
-            PositionNote(rounds, first.job_model_version, state, tuple(sorted(spent))),
+            min(one.positions[ssp] for one in readers[ssp]),
+            _note_of(readers[ssp], ssp),
         )
+        for ssp in sorted(readers)
+    ]
+
+
+def _note_of(readers: Sequence[Checkpoint], ssp: SSP) -> PositionNote:
+    """Of several tasks their round, where it is one, else a digest; and a digest of their states."""
+    rounds = sorted({str(one.round_id) for one in readers})
+    spent = {one.spent_startpoints[ssp] for one in readers if ssp in one.spent_startpoints}
+    return PositionNote(
+        rounds[0] if len(rounds) == 1 else _digest_of(f"{one.task} {one.round_id}" for one in readers),
+        readers[0].job_model_version,
+        _state_of(readers[0]) if len(readers) == 1 else _digest_of(map(_state_of, readers)),
+        tuple(sorted(spent)),
+    )
+
+
+def _digest_of(texts: Iterable[str]) -> str:
+    return xxhash.xxh3_64_hexdigest("+".join(sorted(texts)).encode())
 
 
 def _state_of(checkpoint: Checkpoint) -> str:

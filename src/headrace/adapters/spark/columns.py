@@ -265,9 +265,10 @@ def selected(
     return _placed(rows, common, own_us, taken, count, types)
 
 
-def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool) -> Any:
+def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool, is_elastic: bool) -> Any:
     """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
-    common = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
+    low = ["low"] if is_elastic else []
+    common = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers", *low)]
     own_us = F.lit(None) if is_any_timed else None
     return _placed(read, common, own_us, {number: (F.col("key"), F.col("value"))}, count, types)
 

@@ -11,18 +11,20 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainer, RunPrepared, counted, no_rows
+from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainers, RunPrepared, counted, no_rows
 from headrace.adapters.spark.reader_reports import with_reports
+from headrace.adapters.spark.routing import deliveries, drop_exchanges, routed, with_low_bits
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
+from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure
 from headrace.model.topology import Node, Source, Transform
@@ -38,7 +40,7 @@ class SparkEngine:
     def __init__(
         self,
         session: Any,
-        run_container: RunContainer,
+        run_containers: RunContainers,
         run_prepared: RunPrepared,
         read_prefix: ReadPrefix,
         stop_session: bool,
@@ -48,7 +50,7 @@ class SparkEngine:
         self._kafka_options = kafka_options
         self._session = session
         self._context = session.sparkContext
-        self._run_container, self._run_prepared, self._read_prefix = run_container, run_prepared, read_prefix
+        self._run_containers, self._run_prepared, self._read_prefix = run_containers, run_prepared, read_prefix
         self._stop_session, self._closed = stop_session, closed
         self._is_lost = False
         self._id = uuid.uuid4().hex
@@ -66,10 +68,10 @@ class SparkEngine:
             self._begin(sub_topology, round_id, program)
             if self._is_small(works, program):
                 # Without a DataFrame there is no query to plan, which halves the time of a near-empty round.
-                worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
+                worker = Containers(pickled, program.id, _payloads(works), self._run_containers, self._run_prepared)
                 rows = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
             else:
-                rows = _collected(self._context, self._made(program, pickled, works), locations)
+                rows = _collected(self._context, *self._made(program, pickled, works), locations)
         except Exception as error:
             raise self._failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
@@ -89,7 +91,7 @@ class SparkEngine:
             len(works) == 1
             and works[0][0].location is None
             and program.is_plain
-            and (not self.reads or not any(work.inputs for work in works[0]))
+            and not any(work.by_engine for work in works[0])
         )
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
@@ -163,49 +165,64 @@ class SparkEngine:
         empty = self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
         return columns.chained(columns.opened(empty), source, chain)
 
-    def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
-        """The DataFrame of a round: one Spark partition per group, one row each."""
-        worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
+    def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> tuple[Any, bool]:
+        """The DataFrame of a round, one Spark partition per group with one row each; and whether there is an exchange in it."""
+        worker = Containers(pickled, program.id, _payloads(works), self._run_containers, self._run_prepared)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
+        if not chained and not any(work.by_engine for group in works for work in group):
+            return self._numbers(count).mapInArrow(worker.directly, _SUMMARY), False
+        routes = self._routes(program, works)
         if not chained:
-            if self.reads and any(work.inputs for group in works for work in group):
-                # What is not chosen Spark does not make: it leaves out the columns that are not used.
-                looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
-                rows = self._kafka_rows(program, works, plain).select("ssp", "offset", "timestamp_us", *sorted(looked_at))
-                return rows.mapInArrow(worker.prepared, _SUMMARY)
-            return self._numbers(count).mapInArrow(worker.directly, _SUMMARY)
+            # What is not chosen Spark does not make: it leaves out the columns that are not used.
+            looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
+            low = ["low"] if program.is_elastic else []
+            rows = self._kafka_rows(program, works, routes, plain)
+            rows = rows.select("ssp", "offset", "timestamp_us", *low, *sorted(looked_at))
+            rows = routed(rows, routes, count) if routes.targets else rows
+            return rows.mapInArrow(worker.prepared, _SUMMARY), bool(routes.targets)
         types = self._types(program)
         of = 1 if len(chained) == 1 and (not self.reads or not plain) else len(program.endpoints)
         is_timed = any(_is_timed(program, number) for number in chained)
         parts = [self._endpoints(program, works, numbers, of, types, is_timed) for numbers in self._readers(program, chained)]
-        if not self.reads or not plain:
-            if len(parts) == 1:
-                return parts[0].mapInArrow(worker.prepared, _SUMMARY)
-            untouched = []
-        else:
-            read = self._kafka_rows(program, works, plain)
-            untouched = [columns.untouched(read, plain[0], of, types, is_timed)]
-        parts = [part.withColumn("task", F.spark_partition_id()) for part in [*map(with_reports, parts), *untouched]]
+        untouched = []
+        if self.reads and plain:
+            read = self._kafka_rows(program, works, routes, plain)
+            untouched = [columns.untouched(read, plain[0], of, types, is_timed, program.is_elastic)]
+        if len(parts) == 1 and not untouched and not routes.targets:
+            return parts[0].mapInArrow(worker.prepared, _SUMMARY), False
+        takers = [routes.takers(reader) for reader in range(count)]
+        parts = [*(with_reports(part, takers) for part in parts), *untouched]
         united = parts[0]
         for part in parts[1:]:
             united = united.unionByName(part, allowMissingColumns=True)
-        return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
+        return routed(united, routes, count).mapInArrow(worker.routed, _SUMMARY), True
+
+    def _routes(self, program: Any, works: Sequence[Sequence[ContainerWork]]) -> Routes:
+        """Who reads what, and for whom. Where containers read, what is in front of no chain comes to them on no other way."""
+        given = [[piece for work in group for piece in work.inputs] for group in works]
+        routes = routes_of([[Taken(one.ssp, one.end - one.start, one.bucket) for one in mine] for mine in given])
+        if self.reads or not routes.targets:
+            return routes
+        streams = {program.source(number).stream for number, endpoint in enumerate(program.endpoints) if endpoint.chain}
+        in_front = {piece.ssp for mine in given for piece in mine if piece.stream in streams}
+        return replace(routes, targets={ssp: tasks for ssp, tasks in routes.targets.items() if ssp in in_front})
 
     def _numbers(self, count: int) -> Any:
         return self._session.range(0, count, 1, count)
 
-    def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
+    def _kafka_rows(
+        self, program: Any, works: Sequence[Sequence[ContainerWork]], routes: Routes, endpoints: Sequence[int]
+    ) -> Any:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
         assert self._kafka_options is not None
         see_added_jars(self._session)
         streams = {program.source(number).stream for number in endpoints}
-        slices = [
-            list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
-            for group in works
-        ]
-        return kafka_rows.grouped_rows(self._session, self._kafka_options, slices)
+        wanted = {piece.ssp: piece for group in works for work in group for piece in work.inputs if piece.stream in streams}
+        slices = [[wanted[ssp] for ssp in sorted(mine) if ssp in wanted] for mine in routes.reads]
+        rows = kafka_rows.grouped_rows(self._session, self._kafka_options, slices)
+        return with_low_bits(rows) if program.is_elastic else rows
 
     def _endpoints(
         self,
@@ -236,9 +253,10 @@ class SparkEngine:
     def _read(self, program: Any, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool) -> Any:
         """The rows of an endpoint's source: Spark partition i has what group i of `works` reads. `reports`: a container
         takes the rows, and what their reader reports."""
-        given = self._kafka_rows(program, works, [number]) if self.reads else self._numbers(len(works))
-        pickled, payloads = self._pickled_program(program), _payloads(works)
-        reader = Reader(pickled, program.id, payloads, number, self._read_prefix, reports)
+        routes = self._routes(program, works)
+        given = self._kafka_rows(program, works, routes, [number]) if self.reads else self._numbers(len(works))
+        pickled, payloads = self._pickled_program(program), deliveries(works, routes)
+        reader = Reader(pickled, program.id, payloads, routes.reads, number, self._read_prefix, reports)
         return columns.opened(given.mapInArrow(reader, columns.reader_schema(program.source(number))))
 
     def _readers(self, program: Any, chained: Sequence[int]) -> list[list[int]]:
@@ -303,16 +321,25 @@ def _program_bytes(program: Any) -> bytes:
     return made
 
 
-def _collected(context: Any, made: Any, locations: Sequence[str | None]) -> list[str]:
-    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped
-    with an RDD that has these locations."""
+def _collected(context: Any, made: Any, is_routed: bool, locations: Sequence[str | None]) -> list[str]:
+    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped with an RDD that
+    has these locations. `is_routed`: there is an exchange in it."""
     if not any(locations):
-        return [row[0] for row in made.collect()]
+        try:
+            return [row[0] for row in made.collect()]
+        finally:
+            if is_routed:
+                drop_exchanges(made._jdf.queryExecution().toRdd)
     jvm = context._jvm
     tag = jvm.scala.reflect.ClassTag.Any()
     placed = [jvm.scala.Tuple2(i, _scala(jvm, [location] if location else [])) for i, location in enumerate(locations)]
     placement = context._jsc.sc().makeRDD(_scala(jvm, placed), tag)
-    return [pair._1().getString(0) for pair in made._jdf.rdd().zip(placement, tag).collect()]
+    rows = made._jdf.rdd()
+    try:
+        return [pair._1().getString(0) for pair in rows.zip(placement, tag).collect()]
+    finally:
+        if is_routed:
+            drop_exchanges(lambda: rows)
 
 
 def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, within_s: float) -> None:
@@ -331,7 +358,7 @@ def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, wit
             hosts = sorted({one.host() for one in known})
             count = len(hosts)
             if len(known) > 1:
-                _collected(context, session.range(0, count, 1, count).mapInArrow(worked, "done string"), hosts)
+                _collected(context, session.range(0, count, 1, count).mapInArrow(worked, "done string"), False, hosts)
         except Exception as error:
             LOG.warning("work on each machine has failed: %s", failure_of(error).message)
 

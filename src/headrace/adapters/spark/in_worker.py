@@ -8,7 +8,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,11 @@ _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was un
 _loaded: list[str] = []  # the program, once for each time that what was loaded with it was frozen
 _PROGRAMS_MAX = 32
 
-RunContainer = Callable[[bytes, Any], bytes]
+RunContainers = Callable[[Sequence[bytes], Any], list[bytes]]
 RunPrepared = Callable[[Sequence[bytes], Any, Iterable[pa.RecordBatch], Callable[[], list[bytes]]], list[bytes]]
 Read = Generator[pa.RecordBatch, None, list[bytes]]  # rows, and at their end reports to the container that takes them
-ReadPrefix = Callable[[Sequence[Sequence[bytes]], int, Any, int, Iterable[pa.RecordBatch]], Read]
+Given = Sequence[tuple[Sequence[bytes], Collection[int]]]  # by reader: plans of the containers that take its rows, and its SSPs
+ReadPrefix = Callable[[Given, int, Any, int, Iterable[pa.RecordBatch]], Read]
 
 
 def _program(pickled: bytes, program_id: str) -> Any:
@@ -65,7 +66,7 @@ class _Work:
 class Containers(_Work):
     """The container's side of a round, as functions for `mapInArrow`."""
 
-    run_container: RunContainer
+    run_containers: RunContainers
     run_prepared: RunPrepared
 
     def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +77,7 @@ class Containers(_Work):
     def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
         program = self.program()
         for number in numbers:
-            yield _text([self.run_container(payload, program) for payload in self.groups[number]])
+            yield _text(self.run_containers(self.groups[number], program))
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._summaries(batches, take_reports)
@@ -92,14 +93,17 @@ class Containers(_Work):
 
 @dataclass(frozen=True)
 class Reader(_Work):
-    """What is in front of a Column prefix, as a function for `mapInArrow`: it reads, or decodes what Spark has read."""
+    """What is in front of a Column prefix, as a function for `mapInArrow`: it reads, or decodes what Spark has read. `groups`
+    are of the containers that take the rows, and `reads` the SSPs that each reader has."""
 
+    reads: Sequence[Collection[int]]
     endpoint: int
     read_prefix: ReadPrefix
     reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reports = yield from self.read_prefix(self.groups, self.group(), self.program(), self.endpoint, batches)
+        given = list(zip(self.groups, self.reads, strict=True))
+        reports = yield from self.read_prefix(given, self.group(), self.program(), self.endpoint, batches)
         for report in reports if self.reports else ():
             leave_report(report)
 

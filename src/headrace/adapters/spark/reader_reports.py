@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.codec.record_batches import HEADERS_TYPE
 
-REPORT = -2  # the endpoint of a row that is a report, which is the value of its only header
+REPORT = -2  # the endpoint of a row that is a report, which is the value of its only header; its SSP says where it goes
 
 
 def leave_report(report: bytes) -> None:
@@ -41,8 +41,9 @@ def take_reports() -> list[bytes]:
     return found
 
 
-def with_reports(part: Any) -> Any:
-    """A DataFrame of rows that are to be routed, and behind the rows of each reader its reports."""
+def with_reports(part: Any, takers: Sequence[Sequence[int]]) -> Any:
+    """A DataFrame of rows that are to be routed, and behind the rows of each reader its reports, for each Spark task that takes
+    of them: `takers`, by the reader's number."""
     nullable = StructType([StructField(one.name, one.dataType, True) for one in part.schema])
     schema = to_arrow_schema(nullable, timezone="UTC")
 
@@ -52,15 +53,16 @@ def with_reports(part: Any) -> Any:
             found = batch.schema
             yield batch
         for report in take_reports():
-            yield _row_of(report, found)
+            for taker in takers[_number() % len(takers)]:
+                yield _row_of(report, taker, found)
 
     return part.mapInArrow(rows_and_reports, nullable)
 
 
-def _row_of(report: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def _row_of(report: bytes, taker: int, schema: pa.Schema) -> pa.RecordBatch:
     given = {
         "endpoint": pa.array([REPORT], pa.int32()),
-        "ssp": pa.array([0], pa.int32()),
+        "ssp": pa.array([taker], pa.int32()),
         "offset": pa.array([0], pa.int64()),
         "headers": pa.array([[{"name": "report", "value": report}]], HEADERS_TYPE),
     }
@@ -85,6 +87,13 @@ def without_reports(batches: Iterable[pa.RecordBatch], reports: list[bytes]) -> 
 
 def _folder() -> Path:
     return Path(os.environ["SPARK_LOCAL_DIRS"].partition(",")[0]) / "headrace"
+
+
+def _number() -> int:
+    """Of this Spark partition; those of several DataFrames in one Spark stage are counted on."""
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
 
 
 def _attempt() -> int:

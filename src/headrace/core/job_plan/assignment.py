@@ -55,9 +55,9 @@ def tasks_of(
             )
         if factor > 1:
             raise NotSupportedError(
-                f"elasticity_factor {factor} under ssp_grouper {grouper}: every task reads everything there, and key buckets "
-                "would take from each what it is there to read",
-                "set elasticity_factor to 1, or leave ssp_grouper unset",
+                f"elasticity_factor {factor} under ssp_grouper {grouper}: every task of sub-topology {sub.title!r} reads "
+                "everything, and key buckets would take from each what it is there to read",
+                f"set elasticity_factor.{sub.title} to 1, or leave ssp_grouper unset",
             )
         groups: Groups = grouper.group({}, everything)
         to_all: list[SSP] = []

@@ -1,34 +1,77 @@
-"""Which tasks run together in a container, and when a job model is a new one."""
+"""Which tasks run together in a container and what these read, and when a job model is a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.model.job_model import ContainerModel, JobModel, TaskModel
-from headrace.model.tasks import TaskName
+from headrace.model.streams import SSP
+from headrace.model.tasks import KeyBucket, TaskName
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
     """`tasks`, in order of their names, in `count` containers (or fewer: none is empty), numbered from lane 0.
 
     Neighbours stay together, and sizes differ by at most 1: 7 tasks in 3 containers are 3, 2, 2. The virtual tasks of a task
-    count as one, and are in one container, which reads their partitions once.
+    count as one, and are in one container, which reads their partitions alone.
+
+    Where there are fewer tasks than containers, virtual ones are cut into slices: as many containers each, a power of two that
+    their factor allows, and slice s of k has the buckets b with b mod k = s. So a slice is itself a bucket of factor k.
+
+    >>> from headrace.core.job_plan.elasticity import virtual_tasks_of
+    >>> tasks = virtual_tasks_of(TaskModel(TaskName.parse("Partition_0"), (SSP("k", "views", 0),)), 4)
+    >>> for container in containers_of(tasks, 3):
+    ...     print(container.lane, *(task.name for task in container.tasks))
+    0 Partition_0-0-4 Partition_0-2-4
+    1 Partition_0-1-4 Partition_0-3-4
     """
     assert count >= 1, count
+    assert len({task.name for task in tasks}) == len(tasks), "two tasks of one name"
     siblings: dict[TaskName, list[TaskModel]] = {}
     for task in sorted(tasks, key=lambda task: task.name.sort_key):
         siblings.setdefault(task.name.whole, []).append(task)
-    assert len({task.name for task in tasks}) == len(tasks), "two tasks of one name"
-    ordered = [siblings[name] for name in sorted(siblings, key=lambda name: name.sort_key)]
-    lanes = min(count, len(ordered))
+    slices = 1
+    while slices < _factor_max(siblings) and sum(min(2 * slices, len(own)) for own in siblings.values()) <= count:
+        slices *= 2
+    shares = [share for own in siblings.values() for share in _cut(own, min(slices, len(own)))]
+    lanes = min(count, len(shares))
     containers, start = [], 0
     for lane in range(lanes):
-        size = len(ordered) // lanes + (lane < len(ordered) % lanes)
-        mine = (task for group in ordered[start : start + size] for task in group)
+        size = len(shares) // lanes + (lane < len(shares) % lanes)
+        mine = (task for share in shares[start : start + size] for task in share)
         containers.append(ContainerModel(lane, tuple(mine)))
         start += size
     return tuple(containers)
+
+
+def _factor_max(siblings: Mapping[TaskName, Sequence[TaskModel]]) -> int:
+    return max(map(len, siblings.values()), default=1)
+
+
+def _cut(siblings: Sequence[TaskModel], slices: int) -> Iterator[list[TaskModel]]:
+    """The tasks of each slice, in order of their buckets; a whole task has one slice."""
+    for number in range(slices):
+        yield [task for task in siblings if (task.name.bucket.index if task.name.bucket else 0) % slices == number]
+
+
+def inputs_of(container: ContainerModel) -> dict[SSP, KeyBucket | None]:
+    """The partitions that a container's tasks read, sorted, and which of their records these take: those of one key bucket,
+    which is a slice of the partition, or all (None). Records without one, of broadcast streams, come to each reader."""
+    readers: dict[SSP, list[TaskModel]] = {}
+    for task in container.tasks:
+        for ssp in task.partitions:
+            readers.setdefault(ssp, []).append(task)
+    return {ssp: _slice_of(readers[ssp], ssp) for ssp in sorted(readers)}
+
+
+def _slice_of(readers: Sequence[TaskModel], ssp: SSP) -> KeyBucket | None:
+    bucket = readers[0].name.bucket
+    if bucket is None or ssp.stream in readers[0].broadcast or len(readers) == bucket.factor:
+        return None
+    slices = bucket.factor // len(readers)
+    assert {task.name.bucket.index % slices for task in readers if task.name.bucket} == {bucket.index % slices}, readers
+    return KeyBucket(bucket.index % slices, slices)
 
 
 def next_job_model(previous: JobModel | None, model: JobModel) -> JobModel:

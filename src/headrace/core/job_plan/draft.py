@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.core.elasticity.scales import ScaleDecision, ScaleTerms, scaled_sub
 from headrace.core.job_plan.apply_rewinds import RewindChanges
 from headrace.core.job_plan.assignment import Assignment
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.job_plan.growth_rules import Growth
-from headrace.core.job_plan.snapshot import Offsets
+from headrace.core.job_plan.snapshot import Offsets, Snapshot
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
 from headrace.core.rewind.rewinds import Rewind, RewindTarget
 from headrace.core.rounds.for_each_round import Handover
@@ -25,6 +26,7 @@ from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel, SubTopologyModel
+from headrace.model.scale import AUTOMATIC, Scale
 from headrace.model.startpoint import StartpointRecord
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
@@ -36,11 +38,12 @@ class PlanTerms:
     """What application and configuration say of a plan.
 
     `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once.
-    `containers`: how many a sub-topology is to have, None for as many as there are slots. `grouper`: makes the grouper of a
-    sub-topology with this many containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs;
-    what a stream's readers cannot follow stops them alone then, and a request that cannot be done is refused alone.
-    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes
-    of what operators give, by name; None where some are not known. `far_us`: see `Program`.
+    `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
+    that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
+    containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers
+    cannot follow stops them alone then, and a request that cannot be done is refused alone. `refused_streams`: changed
+    streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes of what operators give, by
+    name; None where some are not known. `far_us`: see `Program`.
     """
 
     topology: Topology
@@ -50,7 +53,7 @@ class PlanTerms:
     grouper: Callable[[int], SystemStreamPartitionGrouper]
     slots: int = 1
     containers: Callable[[str | None], int | None] = lambda name: None
-    elasticity_factor: int = 1
+    elasticity_factor: Callable[[str | None], int] = lambda name: 1
     on_lost_offsets: OnLostOffsets = "fail"
     dead_letter_stream: str | None = None
     stores: StoreRequests = field(default_factory=StoreRequests)
@@ -66,6 +69,15 @@ class PlanTerms:
     @property
     def reads(self) -> frozenset[str]:
         return frozenset(stream for sub in self.subs for stream in sub.reads)
+
+    @property
+    def scale_terms(self) -> ScaleTerms:
+        """What scales are decided by."""
+
+        def configured(name: str | None) -> Scale:
+            return Scale(self.elasticity_factor(name), self.containers(name) or AUTOMATIC)
+
+        return ScaleTerms(tuple(map(scaled_sub, self.subs)), configured, self.grouper)
 
     @property
     def flows(self) -> tuple[SubTopologyEdges, ...]:
@@ -115,6 +127,8 @@ class SeenStreams:
 class Draft:
     """What the steps have decided so far; a step fills in what is its own and reads what others have.
 
+    `scaling`: the scales of the sub-topologies. `past`: where an elasticity factor changes, the snapshot as the steps that
+    follow see it: by the tasks of the new factor.
     `creates`: streams to be created, with their partitions; their ids are left open ("") in `model` and `records`.
     `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
     `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: partitions that are
@@ -130,6 +144,8 @@ class Draft:
     flows: tuple[SubTopologyEdges, ...] = ()
     read_from_start: frozenset[str] = frozenset()
     edit: Edit = field(default_factory=Edit)
+    scaling: ScaleDecision = field(default_factory=ScaleDecision)
+    past: Snapshot | None = None
     streams: SeenStreams = field(default_factory=SeenStreams)
     inherited: InheritedPositions = field(default_factory=lambda: InheritedPositions({}, {}, {}))
     tasks: tuple[SubTopologyModel, ...] = ()

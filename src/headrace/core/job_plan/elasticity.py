@@ -6,6 +6,7 @@ Seed: SEP-32 "JobModel" 3. What runs them is elsewhere.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from headrace.model.job_model import TaskModel
 from headrace.model.streams import SystemStream
@@ -35,3 +36,18 @@ def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[SystemS
         )
         for index in range(factor)
     )
+
+
+def bucketed(name: TaskName, factor: int) -> tuple[TaskName, ...]:
+    """Of the virtual tasks under another factor those that have keys of `name`, by bucket.
+
+    >>> [str(one) for one in bucketed(TaskName.parse("Partition_3-1-2"), 8)]
+    ['Partition_3-1-8', 'Partition_3-3-8', 'Partition_3-5-8', 'Partition_3-7-8']
+    >>> [str(one) for one in (*bucketed(TaskName.parse("Partition_3-5-8"), 2), *bucketed(TaskName.parse("Partition_3-5-8"), 1))]
+    ['Partition_3-1-2', 'Partition_3']
+    """
+    index, before = (0, 1) if name.bucket is None else (name.bucket.index, name.bucket.factor)
+    if factor == 1:
+        return (name.whole,)
+    indexes = range(index, factor, before) if factor >= before else (index % factor,)
+    return tuple(replace(name, bucket=KeyBucket(each, factor)) for each in indexes)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from headrace.core.elasticity.scales import ScaleDecision
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import SOURCE_START
 from headrace.model.change import Change, ChangeKind, Outcome
 from headrace.model.names import few, partitions_text
+from headrace.model.scale import ScaleRequest, request_text, scale_text
 from headrace.model.startpoint import StartpointStatus
 
+CONFIGURATION = "configuration"  # in place of who has asked, where it was edited
 ENTRIES_MAX = 1_000
 _OUTCOMES = {StartpointStatus.REFUSED: Outcome.REFUSED, StartpointStatus.SUPERSEDED: Outcome.SUPERSEDED}
 
@@ -19,6 +22,7 @@ _OUTCOMES = {StartpointStatus.REFUSED: Outcome.REFUSED, StartpointStatus.SUPERSE
 def history(draft: Draft, snapshot: Snapshot) -> Draft:
     """Say what the plan changes, and what it refuses."""
     changes = [*_start(draft, snapshot), *_expansions(draft, snapshot), *_startpoints(draft, snapshot)]
+    changes += scale_entries(draft.scaling, snapshot.scales.requests, draft.job_model.version, snapshot.now_us)
     return replace(draft, changes={key_of(snapshot.epoch, number): one for number, one in enumerate(changes)})
 
 
@@ -61,6 +65,26 @@ def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
         by, was, now = snapshot.requested_by(ChangeKind.EXPANSION, stream), partitions_text(before), partitions_text(after)
         kind, what = ChangeKind.EXPANSION, f"stream {stream}"
         yield Change(snapshot.now_us, kind, what, outcome, draft.job_model.version, by, was, now, why)
+
+
+def scale_entries(
+    decision: ScaleDecision, requests: Mapping[str, ScaleRequest], version: int, now_us: int
+) -> Iterator[Change]:
+    """What has come of requests for other scales, under job model `version`."""
+    for one in decision.changes:
+        what, was, now = _scale_subject(one.sub_topology), scale_text(one.before), scale_text(one.after)
+        yield Change(now_us, ChangeKind.SCALE, what, Outcome.APPLIED, version, one.by or CONFIGURATION, was, now, one.reason)
+    out = {**dict.fromkeys(decision.superseded, ""), **decision.refused}
+    for id_, why in out.items():
+        request = requests.get(id_)
+        outcome = Outcome.REFUSED if id_ in decision.refused else Outcome.SUPERSEDED
+        by, after = ("", "") if request is None else (request.requested_by, request_text(request))
+        what = _scale_subject(None if request is None else request.sub_topology)
+        yield Change(now_us, ChangeKind.SCALE, what, outcome, version, by, "", after, why)
+
+
+def _scale_subject(sub_topology: str | None) -> str:
+    return "scale of all sub-topologies" if sub_topology is None else f"scale of {sub_topology}"
 
 
 def _startpoints(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:

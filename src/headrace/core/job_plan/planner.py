@@ -18,13 +18,13 @@ from headrace.core.job_plan.programs import programs
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.job_plan.streams import changed_streams, streams
-from headrace.core.job_plan.tasks import compatibility, creations, elasticity, job_model, tasks
+from headrace.core.job_plan.tasks import compatibility, creations, job_model, scales, tasks
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 
 Step = Callable[[Draft, Snapshot], Draft]
 """Decides one thing: the draft with it. A step that cannot raises the error that says why."""
 
-BEFORE_ENGINE: tuple[Step, ...] = (edits, elasticity, streams, stranded)
+BEFORE_ENGINE: tuple[Step, ...] = (edits, scales, streams, stranded)
 """What can be refused while nothing is held, and no engine is there."""
 
 STEPS: tuple[Step, ...] = (
@@ -55,7 +55,7 @@ def plan(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) ->
     draft = terms.draft(snapshot.offsets)
     for step in steps:
         try:
-            draft = step(draft, snapshot)
+            draft = step(draft, draft.past or snapshot)
         except (UnavailableError, FencedError):
             raise
         except HeadraceError as error:
@@ -66,7 +66,7 @@ def plan(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) ->
 def plan_while_running(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
     """The plan of a job that runs. Where what has changed of its streams cannot be planned together, their readers stop as
     for any change that they cannot follow, and all others keep running."""
-    made = plan(terms, snapshot)
+    made = plan_without_refused_scales(terms, snapshot)
     changed = changed_streams(terms, snapshot) if isinstance(made, Refusal) and made.step != "startpoints" else frozenset()
     if not changed:
         return made
@@ -74,9 +74,19 @@ def plan_while_running(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
     return plan(replace(terms, refused_streams=dict.fromkeys(sorted(changed), made.error)), snapshot)
 
 
+def plan_without_refused_scales(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
+    """The plan; where it cannot be made with the scales that are requested, but without them, these are refused on record."""
+    made = plan(terms, snapshot)
+    if isinstance(made, Refusal) and snapshot.scales.open:
+        refusing = snapshot.scales.refusing(made.error.message)
+        without = plan(terms, replace(snapshot, scales=refusing))
+        return made if isinstance(without, Refusal) else without
+    return made
+
+
 def planned(terms: PlanTerms, snapshot: Snapshot) -> Draft:
     """As `plan`, of a job that runs already as `plan_while_running`; raises what a refusal is for."""
-    made = plan_while_running(terms, snapshot) if terms.is_replan else plan(terms, snapshot)
+    made = plan_while_running(terms, snapshot) if terms.is_replan else plan_without_refused_scales(terms, snapshot)
     if isinstance(made, Refusal):
         raise made.error
     return made

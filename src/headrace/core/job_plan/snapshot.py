@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from headrace.core.elasticity.recut import Stored
+from headrace.core.elasticity.scales import ScaleRequests
 from headrace.core.job_plan.assignment import Assignment
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
@@ -22,6 +24,7 @@ from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
+from headrace.model.scale import ScaleRequest
 from headrace.model.startpoint import Startpoint, StartpointEntry, StartpointRequest
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
@@ -88,7 +91,7 @@ class Snapshot:
     a snapshot that nothing is committed from. `now_us`: the moment.
     `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `requests`: why the plan of a job that
     runs is made; what startpoints are requested is in `startpoints`. `refused_before`: streams whose change the plan before
-    has refused, with their partitions then.
+    has refused, with their partitions then. `scales`: those in force, and what is requested of them.
     """
 
     offsets: Offsets
@@ -110,11 +113,36 @@ class Snapshot:
     history: frozenset[str] = frozenset()
     requests: tuple[ChangeRequest, ...] = ()
     refused_before: Mapping[str, int] = field(default_factory=dict)
+    scales: ScaleRequests = field(default_factory=ScaleRequests)
 
     def requested_by(self, kind: ChangeKind, subject: str) -> str:
         """Who has requested a change; empty where it was only seen."""
         names = (one.requested_by for one in self.requests if (one.kind, one.subject) == (kind, subject))
         return next(filter(None, names), "")
+
+    @property
+    def stored(self) -> Stored:
+        """What is stored by task."""
+        left = () if self.model is None else self.model.left
+        return Stored(self.checkpoints, self.versions, self.cuts, self.startpoints.records, self.rewinds, left)
+
+    def with_stored(self, stored: Stored) -> Snapshot:
+        """The same, had this been stored."""
+        assert self.model is not None, "nothing is stored before the first run"
+        return replace(
+            self,
+            model=replace(self.model, left=tuple(stored.left)),
+            checkpoints=stored.checkpoints,
+            versions=stored.versions,
+            cuts=stored.cuts,
+            startpoints=replace(self.startpoints, records=stored.startpoints),
+            rewinds=stored.rewinds,
+        )
+
+    def with_scale(self, request: ScaleRequest) -> Snapshot:
+        """The same, had this scale been requested too."""
+        more = {f"~{len(self.scales.requests)}": request}
+        return replace(self, scales=replace(self.scales, requests={**self.scales.requests, **more}))
 
     def with_startpoints(self, entries: Sequence[StartpointEntry]) -> Snapshot:
         """The same, had these startpoints been requested too."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.core.elasticity.recut import recut
+from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
 from headrace.core.job_plan.containers import containers_of, next_job_model
@@ -18,21 +20,19 @@ from headrace.core.topology.partition_counts import unused_hints
 from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.errors import NotSupportedError
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 
 
-def elasticity(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Refuse another elasticity factor than that of the stored tasks."""
-    factor, before = draft.terms.elasticity_factor, snapshot.model
-    if before is not None and before.elasticity_factor != factor and snapshot.checkpoints:
-        raise NotSupportedError(
-            f"elasticity_factor is {factor}, and application {draft.terms.application!r} has run with "
-            f"{before.elasticity_factor}: its positions and state are of those tasks",
-            f"set it to {before.elasticity_factor}, or run the application under another name, from the beginning",
-        )
-    return draft
+def scales(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Settle the scale of each sub-topology. Where an elasticity factor changes, the steps that follow see what is stored as if
+    it had always been the new one."""
+    decision = decided(draft.terms.scale_terms, snapshot.scales, snapshot.model, snapshot.checkpoints)
+    draft = replace(draft, scaling=decision)
+    if not decision.recuts:
+        return draft
+    stored, notes = recut(snapshot.stored, decision.recuts)
+    return replace(draft, past=snapshot.with_stored(stored), applied=(*draft.applied, *notes))
 
 
 def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -43,9 +43,9 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
 def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    wanted = terms.containers(sub.name) or terms.slots
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor)
-    return SubTopologyModel(sub.name, containers_of(made, wanted))
+    wanted, factor = draft.scaling.containers_of(sub.title) or terms.slots, draft.scaling.factor_of(sub.title)
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), factor)
+    return SubTopologyModel(sub.name, containers_of(made, wanted), factor)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -90,7 +90,6 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
         seen.counts,
         remembered(edit.carried, edit.forms),
         stream_ids=ids,
-        elasticity_factor=terms.elasticity_factor,
         left=left_of(snapshot.model, snapshot.checkpoints, seen.counts),
         partitioned_by_users=tuple(partitioners_of(terms.topology)),
         partitioned_otherwise=otherwise,

@@ -14,6 +14,7 @@ from headrace.core.job_plan.planner import Refusal
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, identity_of
 from headrace.model.durations import time_text
+from headrace.model.job_model import JobModel
 from headrace.model.names import partitions_text
 from headrace.model.startpoint import StartpointRecord
 
@@ -44,7 +45,7 @@ def _refusal(refusal: Refusal) -> Iterator[str]:
 
 def _plan(draft: Draft) -> Iterator[str]:
     model, seen = draft.job_model, draft.streams
-    yield f"application {model.application}, job model {model.version}, elasticity factor {model.elasticity_factor}"
+    yield f"application {model.application}, job model {model.version}, {_elasticity(model)}"
     for stream, count in sorted(seen.counts.items()):
         before = seen.before.get(stream)
         was = "" if before in (None, count) else f", was {before}"
@@ -70,6 +71,13 @@ def _plan(draft: Draft) -> Iterator[str]:
     yield from (f"history: {_entry(change)}" for change in draft.changes.values())
     for kind, said in (("log", draft.log), ("note", draft.notes), ("applied", draft.applied)):
         yield from (f"{kind}: {line}" for line in said)
+
+
+def _elasticity(model: JobModel) -> str:
+    factors = {sub.title: sub.elasticity_factor for sub in model.sub_topologies}
+    if len(set(factors.values())) == 1:
+        return f"elasticity factor {min(factors.values())}"
+    return f"elasticity factors {', '.join(f'{factor} of {title}' for title, factor in factors.items())}"
 
 
 def _entry(change: Change) -> str:

@@ -30,12 +30,15 @@ TaskPartition = tuple[TaskName, SSP]
 def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]) -> frozenset[TaskPartition]:
     """Where a startpoint counts: every task that reads its SSP (`owners`), or the one that it names.
 
-    A task that was removed, or no longer reads the SSP, means all that do: a startpoint is for an input, and
-    tasks change their names.
+    A virtual task that is not there any more, since the elasticity factor has changed, means those that have its keys now. Any
+    other task that was removed, or no longer reads the SSP, means all that do: a startpoint is for an input, and tasks change
+    their names.
     """
     reading = owners.get(entry.key.ssp, ())
     named = entry.key.task
-    tasks = [named] if named is not None and named in reading else reading
+    tasks: Collection[TaskName] = reading
+    if named is not None:
+        tasks = [named] if named in reading else [task for task in reading if task.shares_keys_with(named)] or reading
     return frozenset((task, entry.key.ssp) for task in tasks)
 
 

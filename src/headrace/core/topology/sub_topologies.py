@@ -79,11 +79,13 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
 
 
 def broadcast_databases(nodes: Iterable[t.Node]) -> frozenset[str]:
-    """The databases of a sub-topology's stores that are whole in every task: of what comes of broadcast streams alone."""
+    """The databases of what is broadcast, global tables as a rule: whole in every task, whatever keys it has otherwise.
+    `nodes`: parents before their children."""
     shared, found = set[str](), set[str]()
-    for node in nodes:  # parents come before their children
-        is_shared = node.broadcast if isinstance(node, t.Source) else bool(node.parents) and shared.issuperset(node.parents)
-        if is_shared:
+    for node in nodes:
+        if isinstance(node, t.Source) and node.broadcast:
+            shared.add(node.name)
+        elif node.parents and shared.issuperset(node.parents):
             shared.add(node.name)
             found.update(store.kept_in for store in stores_of(node))
     return frozenset(found)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import STARTPOINTS
+from headrace.core.elasticity.scales import ScaleTerms, Waiting
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoint_rules import TaskPartition, bootstraps_of, in_force
@@ -21,6 +22,7 @@ from headrace.exchange.engine import Engine
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.scale import StoredScales
 from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -107,7 +109,8 @@ class JobPlan:
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
     something is skipped still, or that may be undone. `changes`: the entries that this plan adds to the history of the job,
-    by key.
+    by key. `scale_terms`: by which scales are decided, `scales` those that are on record, `waiting_scales` what waits for tasks
+    to come together, by the titles of sub-topologies.
     """
 
     topology: Topology
@@ -124,3 +127,6 @@ class JobPlan:
     startpoint_requests: frozenset[str]
     rewinds: tuple[Rewind, ...] = ()
     changes: Mapping[str, Change] = field(default_factory=dict)
+    scale_terms: ScaleTerms = field(default_factory=ScaleTerms)
+    scales: StoredScales = field(default_factory=StoredScales)
+    waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)

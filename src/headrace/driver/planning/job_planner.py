@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import Flows, Operators, encode
-from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, STARTPOINTS
+from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS
 from headrace.config.loading import Config
+from headrace.core.elasticity.recut import stored_changes_between
+from headrace.core.elasticity.scales import stored_scales
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.edits import edit_of
@@ -73,7 +75,10 @@ class JobPlanner:
         snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
         snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
-        return self.commit(planned(terms, snapshot), snapshot)
+        draft = planned(terms, snapshot)
+        if draft.past is not None:
+            reached("scale", 4)
+        return self.commit(draft, snapshot)
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done."""
@@ -90,6 +95,9 @@ class JobPlanner:
             store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
             if elsewhere is not None:
                 elsewhere.done(draft.done)
+        if draft.scaling.settled:
+            reached("scale", 5)
+            store.write_metadata(snapshot.epoch, SCALES, {}, done=draft.scaling.settled)
         for note in draft.applied:
             self.log(note)
         watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
@@ -109,6 +117,9 @@ class JobPlanner:
             draft.waiting,
             draft.rewinds,
             draft.changes,
+            draft.terms.scale_terms,
+            stored_scales(snapshot.scales, draft.scaling),
+            draft.scaling.waiting,
         )
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
@@ -129,11 +140,15 @@ class JobPlanner:
         """What is stored with the plan, as bytes."""
         stored = SystemStreamPartitionAssignmentManager(self.backend.system.metadata_store(self.topology.application))
         assignment = merged(draft.streams.assignment, assignment_of(draft.job_model))
+        recut = stored_changes_between(snapshot.stored, (draft.past or snapshot).stored)
+        scales = stored_scales(snapshot.scales, draft.scaling)
         changes: dict[str, Mapping[str, bytes | None]] = {
-            STARTPOINTS: _encoded(draft.changed_startpoints),
+            STARTPOINTS: _encoded({**recut.startpoints, **draft.changed_startpoints}),
             HANDOVERS: _encoded(draft.handovers),
-            STATE_VERSIONS: _encoded(draft.rewind_changes.versions),
-            REWINDS: _encoded(draft.rewind_changes.rewinds),
+            STATE_VERSIONS: _encoded({**recut.versions, **draft.rewind_changes.versions}),
+            STATE_CUTS: _encoded(recut.cuts),
+            REWINDS: _encoded({**recut.rewinds, **draft.rewind_changes.rewinds}),
+            SCALES: {} if scales == snapshot.scales.stored else {SCALES: encode(scales)},
             HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(draft.changes)},
             **stored.changes(assignment, draft.records),
         }

@@ -14,6 +14,7 @@ from headrace.codec.job_records import (
     cuts_of,
     expanders_of,
     rewinds_of,
+    scales_of,
     startpoints_of,
     stored_flows,
     stored_operators,
@@ -60,7 +61,7 @@ def terms_of(
         partial(grouper_of, config.ssp_grouper),
         slots,
         config.containers_of,
-        config.elasticity_factor,
+        config.elasticity_factor_of,
         config.on_lost_offsets,
         config.dead_letter_stream,
         requests_of(config.drop_stores, config.rename_stores),
@@ -131,6 +132,7 @@ def observe(
             for (stream, count), by in sorted(expanders.items())
             if stream in streams and streams[stream].partitions == count
         ),
+        scales=scales_of(metadata),
     )
 
 

@@ -130,7 +130,7 @@ def handed_works(
     for piece, given in zip(pieces, ranges, strict=True):
         inputs = InputSlice(given.ssp, piece.ssp.stream, piece.ssp.partition, piece.start, piece.end)
         payload = encoded(msgspec.structs.replace(plan, ranges=[given]))
-        works.append(ContainerWork(plan.lane, payload, None, piece.records, (inputs,)))
+        works.append(ContainerWork(plan.lane, payload, None, piece.records, (inputs,), by_engine=given.terms is None))
     groups = spark_tasks_of([(number, piece.records) for number, piece in enumerate(pieces)], slots)
     return tuple(tuple(works[number] for number in group) for group in groups)
 

@@ -34,6 +34,8 @@ class RoundTerms:
     place: WorkerPaths
     on_lost: OnLostOffsets = "fail"
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
+    task_threads: int | None = None  # of a container; None: as its tasks need them
+    max_bucket_lead: int = 100_000  # offsets that a virtual task may be ahead of another
 
 
 @dataclass(frozen=True, slots=True)

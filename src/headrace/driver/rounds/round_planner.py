@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from headrace.core.job_plan.containers import inputs_of
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
@@ -23,6 +25,8 @@ from headrace.core.rounds.offset_ranges import (
     spark_tasks_of,
     within_bytes,
 )
+from headrace.core.rounds.task_threads import led_ends, threads_of
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers, handed_works
@@ -57,14 +61,17 @@ class RoundPlanner:
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
         self._handovers = handovers
         self.known_failures: list[tuple[SSP, int, str, str]] = []
+        self.tasks_wait = False  # a round has shown that functions of records wait
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
         self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
         self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
+        self._inputs = {lane: inputs_of(container) for lane, container in self._containers.items()}
         self._ssps = tuple(sorted({ssp for task in task_positions.tasks for ssp in task.partitions}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
+        self._led = _led_ssps(self._containers.values(), plan.programs[sub.name])
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
 
@@ -96,19 +103,20 @@ class RoundPlanner:
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(resumes) | {piece.ssp: piece for piece in handed}
         marks = self._task_positions.watermarks(set(inputs.idle))
-        records = self._lanes(ranges, marks, inputs.now_us)
+        pieces = self._pieces(ranges, marks, inputs.now_us)
+        records = {lane: self._records(lane, mine) for lane, mine in pieces.items()}
         if not records:
             return None
         self._number += 1
         common = self._common(round_id, inputs)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
-        payloads = {lane: encoded(self._filled(common, self._containers[lane], ranges, marks, by_engine)) for lane in records}
-        given = ranges if by_engine else {}
-        works = tuple(
-            tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
-            for group in spark_tasks_of(self._weights(records, ranges), self._slots)
-        )
+        works_by_lane = {
+            lane: self._work(lane, mine, encoded(self._filled(common, lane, mine, marks, by_engine)), records[lane], by_engine)
+            for lane, mine in pieces.items()
+        }
+        groups = spark_tasks_of(self._weights(records, pieces), self._slots)
+        works = tuple(tuple(works_by_lane[lane] for lane in group) for group in groups)
         bases = {
             task.name: self._task_positions.checkpoints[task.name].round_id
             for lane in records
@@ -145,19 +153,12 @@ class RoundPlanner:
     def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine. It gets no signals: the
         round is given up, and its workers were signalled to stop."""
-        owner = next(
-            container
-            for container in self._containers.values()
-            if any(piece.ssp in task.partitions for task in container.tasks)
-        )
-        if owner.lane not in planned.lanes:
-            owner = self._containers[min(planned.lanes)]
-        ranges = {piece.ssp: piece}
-        inputs = RoundInputs({}, frozenset(), 0)
-        common = msgspec.structs.replace(self._common(planned.id, inputs), control=None)
-        marks = dict.fromkeys((task.name for task in owner.tasks), None)
-        payload = encoded(self._filled(common, owner, ranges, marks, self._engine_reads))
-        return self._work(owner, payload, piece.records, ranges)
+        lane = next((lane for lane in sorted(planned.lanes) if piece.ssp in self._inputs[lane]), min(planned.lanes))
+        pieces = {piece.ssp: piece}
+        common = msgspec.structs.replace(self._common(planned.id, RoundInputs({}, frozenset(), 0)), control=None)
+        marks = dict.fromkeys((task.name for task in self._containers[lane].tasks), None)
+        payload = encoded(self._filled(common, lane, pieces, marks, self._engine_reads))
+        return self._work(lane, pieces, payload, piece.records, self._engine_reads)
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
 
@@ -190,6 +191,8 @@ class RoundPlanner:
             ends = within_replays(ends, self._replays)
         if self._skipped:
             ends = before_skipped(positions, ends, self._skipped)
+        if self._led:
+            ends = led_ends(positions, ends, self._terms.max_bucket_lead, self._led)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
@@ -197,23 +200,38 @@ class RoundPlanner:
         # Where nothing is left behind a skipped range, an empty range still moves the position.
         return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
-    def _lanes(self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int) -> dict[int, int]:
-        """The lanes that have something to do, and how many records."""
+    def _pieces(
+        self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
+    ) -> dict[int, dict[SSP, OffsetRange]]:
+        """The lanes that have something to do, and what each reads. Not what all its tasks have read already: others read that
+        range for tasks whose container failed when this one committed."""
         renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
         checkpoints = self._task_positions.checkpoints
-        lanes = {}
-        for container in self._containers.values():
-            pieces = [ranges[ssp] for ssp in _ssps_of(container, ranges)]
+        found = {}
+        for lane, container in self._containers.items():
+            behind = {
+                ssp
+                for task in container.tasks
+                for ssp in task.partitions
+                if ssp in ranges and checkpoints[task.name].positions[ssp] < ranges[ssp].end
+            }
             is_due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
-            if pieces or is_due or container.lane in renewed:
-                lanes[container.lane] = sum(piece.records for piece in pieces)
-        return lanes
+            if behind or is_due or lane in renewed:
+                found[lane] = {ssp: ranges[ssp] for ssp in sorted(behind)}
+        return found
 
-    def _weights(self, records: Mapping[int, int], ranges: Mapping[SSP, OffsetRange]) -> list[tuple[int, int]]:
-        """What the work of each lane amounts to, in records: those that it reads, and what its tasks cost themselves."""
+    def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
+        """About how many records a lane has to process: of a slice, as many as key buckets make one."""
+        slices = {ssp: bucket.factor for ssp, bucket in self._inputs[lane].items() if bucket is not None}
+        return sum(-(-piece.records // slices.get(ssp, 1)) for ssp, piece in pieces.items())
+
+    def _weights(
+        self, records: Mapping[int, int], pieces: Mapping[int, Mapping[SSP, OffsetRange]]
+    ) -> list[tuple[int, int]]:
+        """What the work of each lane amounts to, in records: those that it processes, and what its tasks cost themselves."""
         found = []
         for lane, count in records.items():
-            reading = [task for task in self._containers[lane].tasks if any(ssp in ranges for ssp in task.partitions)]
+            reading = [task for task in self._containers[lane].tasks if any(ssp in pieces[lane] for ssp in task.partitions)]
             found.append((lane, count + TASK_RECORDS * len(reading)))
         return found
 
@@ -238,6 +256,7 @@ class RoundPlanner:
             job_model_version=self._plan.model.version,
             control=place.control.terms_of(round_id),
             has_other_machines=place.has_other_machines,
+            lead=self._terms.max_bucket_lead,
             upstream={
                 self._numbers[ssp]: claim
                 for ssp, claim in self._task_positions.upstream_within(inputs.ends).items()
@@ -248,20 +267,25 @@ class RoundPlanner:
     def _filled(
         self,
         common: ContainerPlan,
-        container: ContainerModel,
-        ranges: Mapping[SSP, OffsetRange],
+        lane: int,
+        pieces: Mapping[SSP, OffsetRange],
         marks: Mapping[TaskName, int | None],
         by_engine: bool,
     ) -> ContainerPlan:
-        mine = _ssps_of(container, ranges)
         round_id = RoundId(common.epoch, self._sub.name, int(common.round_id.rpartition(":")[2]))
         return msgspec.structs.replace(
             common,
-            lane=container.lane,
-            tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
-            ranges=[self._input_range(ranges[ssp], by_engine) for ssp in mine],
-            terms=self._store.container_terms(round_id, container.lane),
-            known_failures=self._known(mine),
+            lane=lane,
+            tasks=[self._task_plan(task, marks[task.name]) for task in self._containers[lane].tasks],
+            ranges=[self._input_range(piece, by_engine) for piece in pieces.values()],
+            terms=self._store.container_terms(round_id, lane),
+            known_failures=self._known(pieces),
+            threads=threads_of(
+                self._terms.task_threads,
+                len(self._containers[lane].tasks),
+                are_virtual=any(task.name.bucket is not None for task in self._containers[lane].tasks),
+                wait=self.tasks_wait,
+            ),
         )
 
     def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:
@@ -290,22 +314,33 @@ class RoundPlanner:
         )
 
     def _work(
-        self, container: ContainerModel, payload: bytes, records: int, ranges: Mapping[SSP, OffsetRange]
+        self, lane: int, pieces: Mapping[SSP, OffsetRange], payload: bytes, records: int, by_engine: bool
     ) -> ContainerWork:
+        slices = self._inputs[lane]
         inputs = tuple(
-            InputSlice(self._numbers[ssp], ssp.stream, ssp.partition, ranges[ssp].start, ranges[ssp].end)
-            for ssp in _ssps_of(container, ranges)
+            InputSlice(self._numbers[ssp], ssp.stream, ssp.partition, piece.start, piece.end, slices.get(ssp))
+            for ssp, piece in pieces.items()
         )
-        return ContainerWork(container.lane, payload, container.location_id, records, inputs)
+        return ContainerWork(lane, payload, self._containers[lane].location_id, records, inputs, by_engine)
 
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
     return {ssp: OffsetRange(ssp, position, position) for ssp, position in positions.items()}
 
 
-def _ssps_of(container: ContainerModel, ranges: Mapping[SSP, OffsetRange]) -> list[SSP]:
-    """Of the partitions that a round reads, those of the container's tasks."""
-    return sorted({ssp for task in container.tasks for ssp in task.partitions if ssp in ranges})
+def _led_ssps(containers: Iterable[ContainerModel], program: Program) -> frozenset[SSP]:
+    """The partitions of virtual tasks whose lead a container cannot bound by itself: the tasks are in several containers, or
+    take what they read in an order of its own, and so all of it (`worker.merging`)."""
+    lanes: dict[SSP, set[int]] = {}
+    found = set()
+    sides = Counter(program.source(number).stream for number in range(len(program.endpoints)))
+    for container in containers:
+        for task in container.tasks:
+            for ssp in task.partitions if task.name.bucket is not None else ():
+                lanes.setdefault(ssp, set()).add(container.lane)
+                if sum(sides[other.stream] for other in task.partitions) > 1:
+                    found.add(ssp)
+    return frozenset(found | {ssp for ssp, mine in lanes.items() if len(mine) > 1})
 
 
 def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
+from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
+from headrace.core.rounds.task_threads import has_waited
 from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers
@@ -27,6 +29,7 @@ from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ContainerCommit, RoundCommit
@@ -99,11 +102,17 @@ class SubTopologyRunner:
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
+        self.planner.tasks_wait = before.planner.tasks_wait
         self.task_positions.inherit_from(before.task_positions)
 
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
         return self.task_positions.checkpoints
+
+    def limit_to_merge(self, recut: Recut) -> dict[SSP, int] | None:
+        """Up to where to read so that tasks which are to be merged come to the same positions; None where they are there."""
+        targets = positions_to_reach(recut, self.checkpoints)
+        return self.task_positions.positions() | targets if targets else None
 
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
@@ -145,6 +154,8 @@ class SubTopologyRunner:
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
         self._warn_of_far_times(summaries)
+        if any(has_waited(summary.worked_s, summary.waited_s) for summary in summaries):
+            self.planner.tasks_wait = True
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self.terms.on_lost))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cache, partial
 from typing import Any
@@ -31,42 +31,36 @@ from headrace.worker.rows import Field, Rows, flat
 _REPORT = msgspec.json.Decoder(ReaderReport)
 Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`
 Reads = Generator[pa.RecordBatch, None, list[bytes]]
+Given = Sequence[tuple[Sequence[bytes], Collection[int]]]
 Pieces = Iterable[tuple[int, Any, pa.RecordBatch]]  # SSP number, offsets, rows
 
 
-def read_prefix(
-    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
-) -> Reads:
-    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`), and a report for each
-    container. Whose rows are read say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's
-    function may have put several of them into one."""
+def read_prefix(given: Given, group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Reads:
+    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`), and a report of each
+    reader. `given`: by reader the plans of the containers that take its rows, and the SSPs that it reads, which no other does.
+    Which readers these are say the numbers that Spark gives, not the Spark task that it is in (`group`): a user's function may
+    have put several of them into one."""
     reports = []
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-        for payload in groups[number]:
-            plan, cuts = decoded_plan(payload), dict[int, int]()
-            reports.append((yield from _read([plan], program, endpoint, partial(_pieces_of_log, plan, cuts), cuts)))
+        (payloads, ssps), cuts = given[number], dict[int, int]()
+        plans = [decoded_plan(payload) for payload in payloads]
+        reports.append((yield from _read(plans, program, endpoint, partial(_pieces_of_log, plans, ssps, cuts), cuts)))
     return reports
 
 
-def _pieces_of_log(plan: ContainerPlan, cuts: Container[int], stream: str) -> Pieces:
-    lowest: dict[int, int] = {}
-    for task in plan.tasks:
-        for ssp, position in task.positions.items():
-            lowest[ssp] = min(position, lowest.get(ssp, position))
-    for piece in plan.ranges:
-        if plan.ssps[piece.ssp][1] == stream:
-            start = max(piece.start, lowest.get(piece.ssp, piece.start))
-            for offset, batch in records_of(plan, piece, start, piece.end):
-                yield piece.ssp, np.arange(offset, offset + batch.num_rows), batch
-                if piece.ssp in cuts:
+def _pieces_of_log(plans: Sequence[ContainerPlan], ssps: Collection[int], cuts: Container[int], stream: str) -> Pieces:
+    pieces = {piece.ssp: (plan, piece) for plan in plans for piece in plan.ranges if piece.ssp in ssps}
+    for ssp, (plan, piece) in sorted(pieces.items()):
+        if plan.ssps[ssp][1] == stream:
+            for offset, batch in records_of(plan, piece, piece.start, piece.end):
+                yield ssp, np.arange(offset, offset + batch.num_rows), batch
+                if ssp in cuts:
                     break
 
 
-def decoded_prefix(
-    groups: Sequence[Sequence[bytes]], group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
-) -> Reads:
-    """Like `read_prefix`, of rows that Spark read: one report for all containers of the Spark task. Past the time limit the
-    rest of the rows goes by: the first that did is where the next round begins."""
+def decoded_prefix(given: Given, group: int, program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Reads:
+    """Like `read_prefix`, of rows that Spark read. Past the time limit the rest of the rows goes by: the first that did is
+    where the next round begins."""
 
     def pieces(stream: str) -> Pieces:
         for batch in batches:
@@ -75,7 +69,8 @@ def decoded_prefix(
                 piece = batch.slice(start, stop - start)
                 yield int(ssps[start]), piece.column("offset").to_numpy(), piece
 
-    return [(yield from _read([decoded_plan(payload) for payload in groups[group]], program, endpoint, pieces, {}))]
+    plans = [decoded_plan(payload) for payload in given[group][0]]
+    return [(yield from _read(plans, program, endpoint, pieces, {}))]
 
 
 def _read(
@@ -138,7 +133,7 @@ def _typed(
         "headers": batch.column("headers"),
         "raw_key": batch.column("key"),
         "raw_value": batch.column("value"),
-        "low": key_lows(flat(batch.column("key")), offsets) if is_elastic else pa.nulls(count, pa.int32()),
+        "low": _lows(batch, offsets) if is_elastic else pa.nulls(count, pa.int32()),
         "key": key,
         "value": value,
     }
@@ -147,6 +142,11 @@ def _typed(
         typed = typed.take(pa.array(np.setdiff1d(np.arange(count), list(bad))))
     if typed.num_rows:
         yield typed
+
+
+def _lows(batch: pa.RecordBatch, offsets: Any) -> Any:
+    """The low bits of the keys' hashes, which Spark has made where it reads."""
+    return batch.column("low") if "low" in batch.schema.names else key_lows(flat(batch.column("key")), offsets)
 
 
 def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
@@ -170,11 +170,12 @@ def run_prepared(
     timeless: list[Reject] = []
     rows: Iterable[tuple[int, int, Any]] = _prepared_rows(program, batches, timeless)
     if len(payloads) > 1:
-        rows = tuple(rows)
+        rows = tuple(rows)  # for each of them, and each picks those of its tasks
 
     @cache
     def report() -> ReaderReport:
-        """Of all readers in the Spark tasks that the rows came from: each container picks what is of its own SSPs."""
+        """Of all readers that the rows came from: each container picks what is of its own SSPs. What is cut short has one
+        reader."""
         found = [_REPORT.decode(report) for report in reports()]
         rejects = [reject for one in found for reject in one.rejects]
         cuts = {ssp: offset for one in found for ssp, offset in one.cuts.items()}
@@ -237,7 +238,9 @@ def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
         array = batch.column(name)
         return array if array.type == kind else array.cast(kind)
 
+    low = {"low": batch.column("low")} if "low" in names else {}
     columns = {
+        **low,
         "offset": batch.column("offset"),
         "timestamp_us": batch.column("timestamp_us"),
         "headers": found("headers", HEADERS_TYPE),

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.errors import worker_error
 from headrace.exchange.messages import ContainerPlan, Summary, decoded_plan, encoded
+from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.worker import container
 from headrace.worker.operators.faults import is_signal
 from headrace.worker.ports import ReaderReport, WorkerPorts
 from headrace.worker.rows import Rows
 
 
-def ports_of(plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> WorkerPorts:
+def ports_of(
+    plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport], fetched: FetchedRanges
+) -> WorkerPorts:
     """The container's ports by the plan's kind of system; imported when first needed, so that none loads what others use."""
     if plan.system == "kafka":
         from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
 
-        return KafkaWorkerPorts(plan, program, report)
+        return KafkaWorkerPorts(plan, program, report, fetched)
     from headrace.wiring.worker.log_worker import LogWorkerPorts
 
     return LogWorkerPorts(plan, program, report)
@@ -32,15 +35,32 @@ def run_container(
     report: Callable[[], ReaderReport] = lambda: ReaderReport([], {}),
 ) -> bytes:
     """Process one container and give its summary; an error of ours or of the machine is in the summary too."""
-    plan = decoded_plan(payload)
+    return _run(decoded_plan(payload), program, prepared, report, FetchedRanges([]))
+
+
+def run_containers(payloads: Sequence[bytes], program: Program) -> list[bytes]:
+    """Process the containers of one Spark task, which read by themselves; a summary each. What several of them read is fetched
+    once."""
+    plans = [decoded_plan(payload) for payload in payloads]
+    fetched = FetchedRanges(plans)
+    return [_run(plan, program, (), lambda: ReaderReport([], {}), fetched) for plan in plans]
+
+
+def _run(
+    plan: ContainerPlan,
+    program: Program,
+    prepared: Iterable[tuple[int, int, Rows]],
+    report: Callable[[], ReaderReport],
+    fetched: FetchedRanges,
+) -> bytes:
     try:
         try:
-            summary = container.run(plan, program, ports_of(plan, program, report), prepared)
+            summary = container.run(plan, program, ports_of(plan, program, report, fetched), prepared)
         except StoreDamagedError:
             # Met while in use: the next opening rebuilds it. Rows that came out of Spark's engine cannot be read twice.
             if not isinstance(prepared, tuple):
                 raise
-            summary = container.run(plan, program, ports_of(plan, program, report), prepared)
+            summary = container.run(plan, program, ports_of(plan, program, report, fetched), prepared)
     except BaseException as error:  # of the user's code too: what it does while it is made ready has no record
         if is_signal(error):
             raise

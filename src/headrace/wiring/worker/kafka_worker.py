@@ -24,10 +24,11 @@ from headrace.exchange.messages import ContainerPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
+from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
+from headrace.worker.outputs import Outputs
 from headrace.worker.ports import ReaderReport
-from headrace.worker.task import Outputs
 
 _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
 
@@ -35,15 +36,17 @@ _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request
 class KafkaWorkerPorts(WorkerState):
     """`worker.ports.WorkerPorts` on Kafka, where the container commits its own round."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+    def __init__(
+        self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport], fetched_ranges: FetchedRanges
+    ) -> None:
         super().__init__(plan, program, report)
+        self._fetched = fetched_ranges
         terms = plan.terms
         batch_size = batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
         self._client: dict[str, Any] = terms["client"] | {"batch.size": batch_size}
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
-        self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not used yet
-        title = round_id_of(plan.round_id).sub_topology or "source"
-        identity = (program.application, title, plan.lane, plan.epoch, plan.round_id)
+        self._title = round_id_of(plan.round_id).sub_topology or "source"
+        identity = (program.application, self._title, plan.lane, plan.epoch, plan.round_id)
         lane = Lane(*identity, self._client, terms["timeout_ms"], terms["producer_of"])
         self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(lane)
 
@@ -66,7 +69,10 @@ class KafkaWorkerPorts(WorkerState):
             )
             for task in self._plan.tasks
         ]
-        return container_positions(self._program.application, bases, self._shared)
+        return self._positions(bases)
+
+    def _positions(self, checkpoints: list[Checkpoint]) -> list[Position]:
+        return container_positions(self._program.application, self._title, self._plan.lane, checkpoints, self._shared)
 
     def _committed_before(self) -> list[Checkpoint]:
         """What an attempt of this very round has committed: the checkpoints are in their topic."""
@@ -84,28 +90,33 @@ class KafkaWorkerPorts(WorkerState):
         return found
 
     def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        piece = self._plan.ranges[number]
         try:
-            if number not in self._ahead:
-                self._ahead = self._fetched_from(number)
-            if number in self._ahead:
-                yield from self._ahead.pop(number)
+            if not self._fetched.has(piece):
+                self._fetch_from(number)
+            if self._fetched.has(piece):
+                yield from self._fetched.take(piece)
             else:
                 yield from fetched(self._client, *self._pieces[number], keep=True)
         except OffsetOutOfRangeError as error:  # removed since the round was planned; the next plan says what of it
             raise RoundFailedError(error.message, error.hint) from None
 
-    def _fetched_from(self, number: int) -> dict[int, list[tuple[Any, pa.RecordBatch]]]:
-        """What a piece and those behind it hold, as far as they are few records; nothing where it is alone."""
-        numbers, records = [], 0
-        for at in range(number, len(self._plan.ranges)):
-            records += self._plan.ranges[at].end - self._plan.ranges[at].start
-            if records > _AHEAD_RECORDS:
+    def _fetch_from(self, number: int) -> None:
+        """Fetch a range and those behind it, as far as they are few records, and hold them. Nothing where it is alone, unless
+        another container of this Spark task reads it as well."""
+        ranges, numbers, records = self._plan.ranges, list[int](), 0
+        for at in range(number, len(ranges)):
+            if self._fetched.has(ranges[at]):
+                continue
+            records += ranges[at].end - ranges[at].start
+            if records > _AHEAD_RECORDS and numbers:
                 break
             numbers.append(at)
-        if len(numbers) < 2:
-            return {}
+        if len(numbers) < 2 and not self._fetched.is_shared(ranges[number]):
+            return
         found = fetched_together(self._client, [self._pieces[at] for at in numbers])
-        return {at: found[self._pieces[at][:2]] for at in numbers}
+        for at in numbers:
+            self._fetched.hold(ranges[at], found[self._pieces[at][:2]])
 
     @cached_property
     def _pieces(self) -> list[tuple[str, int, int, int]]:
@@ -123,9 +134,8 @@ class KafkaWorkerPorts(WorkerState):
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Which process has the lane's producer now."""
         application = self._program.application
-        positions = container_positions(application, checkpoints, self._shared)
         records = [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints]
-        self._transaction.commit(positions, records, checkpoint_topic(application))
+        self._transaction.commit(self._positions(checkpoints), records, checkpoint_topic(application))
         return process_token()
 
     def abandon(self) -> None:

@@ -18,8 +18,8 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import Repartition
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
+from headrace.worker.outputs import Outputs
 from headrace.worker.ports import ReaderReport
-from headrace.worker.task import Outputs
 
 
 class LogWorkerPorts(WorkerState):

@@ -29,11 +29,13 @@ from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
+from headrace.worker.resources import Resources
 from headrace.worker.state.task_state import TaskState
 
 APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
 
 _state_files: dict[str, StateFiles] = {}
+_state_files_lock = threading.Lock()
 _checked: dict[str, str] = {}  # of each of them the run whose driver it is shared with
 
 
@@ -96,14 +98,17 @@ class WorkerState:
 
     def cache_of(self, task: str) -> dict[str, Any]:
         # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
-        plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
-        return CACHES.of(plan, task)
+        # What was loaded knows of no state: a change of plan does not load it again.
+        program, run_id = self._program, self._plan.run_id
+        owner = f"{program.application}/{program.sub_topology}/{run_id}"
+        return CACHES.of(f"{program.application}/{program.id}/{run_id}/{self._plan.epoch}", task, owner)
 
     def _files(self) -> StateFiles:
         uri = self._plan.state_uri
-        if uri not in _state_files:
-            _state_files[uri] = StateFiles(uri)
-        run_id, files = self._plan.run_id, _state_files[uri]
+        with _state_files_lock:  # several tasks may open their state at once
+            if uri not in _state_files:
+                _state_files[uri] = StateFiles(uri)
+            run_id, files = self._plan.run_id, _state_files[uri]
         if self._plan.has_other_machines and _checked.get(uri) != run_id:
             check_sign(files, self._program.application, run_id, socket.gethostname())
             _checked[uri] = run_id
@@ -138,14 +143,17 @@ class WorkerCaches:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks: dict[tuple[str, str], dict[str, Any]] = {}
-        self._resources: dict[str, dict[Any, Any]] = {}
+        self._resources: dict[str, tuple[Resources, set[tuple[str, str]]]] = {}  # by owner, and who may use them
 
-    def of(self, plan: str, task: str) -> dict[str, Any]:
-        """`processors` of the task and `resources` of the plan, for as long as the process has room for them."""
+    def of(self, plan: str, task: str, owner: str) -> dict[str, Any]:
+        """`processors` of the task and `resources` of the owner, for as long as the process has room for them. `owner`: a
+        sub-topology in a run of its application, under any plan."""
         with self._lock:
             found = self._tasks.pop((plan, task), None)
             if found is None:
-                found = {"processors": {}, "resources": self._resources.setdefault(plan, {})}
+                resources, users = self._resources.setdefault(owner, (Resources(), set()))
+                users.add((plan, task))
+                found = {"processors": {}, "resources": resources, "owner": owner}
             self._tasks[plan, task] = found  # at the end: used last
             while len(self._tasks) > TASKS_MAX:
                 self._drop(next(iter(self._tasks)))
@@ -158,13 +166,16 @@ class WorkerCaches:
                     self._drop((plan, task))
 
     def _drop(self, entry: tuple[str, str]) -> None:
-        for processor, _ in self._tasks.pop(entry)["processors"].values():
+        found = self._tasks.pop(entry)
+        for processor, _ in found["processors"].values():
             try:
                 processor.close()
             except Exception:  # the user's: whatever it is, the work is done and committed
                 LOG.exception("%s.close() failed", type(processor).__qualname__)
-        if all(plan != entry[0] for plan, _ in self._tasks):
-            self._resources.pop(entry[0], None)
+        _, users = self._resources[found["owner"]]
+        users.discard(entry)
+        if not users:
+            del self._resources[found["owner"]]
 
 
 CACHES = WorkerCaches()

@@ -108,7 +108,3 @@ class Graph:
     def batch_end(self) -> None:
         for operator in self.operators.values():
             operator.batch_end()
-
-    def finish(self) -> None:
-        for operator in self.operators.values():
-            operator.finish()

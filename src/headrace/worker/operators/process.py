@@ -130,13 +130,10 @@ class ProcessorContext:
                 work.due.changed(name, clock, None)
 
     def resource(self, loader: Callable[[], R]) -> R:
-        """What `loader` gives, called once per worker process: a model, a connection."""
+        """What `loader` gives, called once per worker process: a model, a connection. Several threads may use it."""
         # not the object: a lambda is another one at each call. Its code is compared by value, its line included.
         code = getattr(loader, "__code__", None) or getattr(loader, "__qualname__", None) or loader
-        resources, name = self.operator.context.resources, (getattr(loader, "__module__", None), code)
-        if name not in resources:
-            resources[name] = loader()
-        made: R = resources[name]
+        made: R = self.operator.context.resources.of((getattr(loader, "__module__", None), code), loader)
         return made
 
 

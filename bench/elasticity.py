@@ -1,0 +1,180 @@
+"""What an elasticity factor is worth, and what it costs, on this machine.
+
+    .venv/bin/python bench/elasticity.py [waiting|slices|buckets|all] [--factors 1,2,4,8,16] [--seconds N]
+
+`waiting`: a function that sleeps for 1 ms at each record (a look-up in a service, say) on ONE partition of the embedded log
+with 10,000 keys drawn at random. Throughput by factor, from the end of the first round, in which the job finds out that its
+tasks wait, to the end of the stream. Asked for: 0.85 of the factor times the throughput at factor 1, up to 16. Keys must be
+many: with 10,000 the fullest of 16 buckets has 1.07 times the mean, with 1,000 it has 1.25 times, and the others wait for it
+at the end.
+
+`slices`: a function that computes (some 40 µs of Python a record) on ONE partition of the embedded log: factor 1, which is one
+container, beside factor 2 in two, on two slots of Spark. Throughput from the end of the first round on. Asked for: 1.8 times.
+
+`buckets`: what key buckets cost a keyed count in one container: factor 2 and 8 beside factor 1, where nothing is computed for
+them. Asked for: under 10 % at factor 8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import headrace as hr
+from headrace.wiring import config_of
+from headrace.wiring.spark_sessions import session_of
+
+WAITED_S = 0.001
+KEYS = 10_000
+WAITING_SHARE = 0.85
+SPINS = 1_000  # of a loop in Python: some 40 µs
+SLICES_TIMES = 1.8
+BUCKETS_SHARE = 0.10
+ROUND_S = 5.0
+POLL_S = 0.02
+
+
+def after_a_wait(record: Any) -> Any:
+    time.sleep(WAITED_S)
+    return record.value
+
+
+def waiting(root: Path, factors: Sequence[int], seconds: float) -> None:
+    """Throughput of a function that waits, by factor."""
+    session: Any = None
+    rates: dict[int, float] = {}
+    try:
+        for factor in factors:
+            folder = root / f"waiting-{factor}"
+            url = f"log:{folder / 'log'}"
+            records = int((ROUND_S + seconds * factor) / WAITED_S)
+            fill_one_partition(url, records)
+            stores, state = str(folder / "stores"), str(folder / "state")
+            keys: dict[str, Any] = {"elasticity_factor": factor, "max_round_ms": int(ROUND_S * 1_000)}
+            app = hr.App("waiting", system=url, spark=session, local_store_dir=stores, state_uri=state, **keys)
+            rows = app.stream("in", key=hr.Bytes(), value=hr.Bytes()).map_values(after_a_wait, value=hr.Bytes())
+            rows.to("out")
+            if session is None:
+                session = session_of(app, config_of(app)) and app.spark
+            rates[factor] = rate_from_the_second_round(app, url, records)
+            share = rates[factor] / (rates[factors[0]] / factors[0]) / factor
+            asked = f" (asked for: {WAITING_SHARE})" if factor > 1 else ""
+            print(f"waiting, factor {factor}: {rates[factor]:,.0f} records/s, {share:.2f} of the factor{asked}", flush=True)
+    finally:
+        if session is not None:
+            session.stop()
+
+
+def fill_one_partition(url: str, records: int) -> None:
+    names = [b"key-%06d" % number for number in range(KEYS)]
+    draw = np.random.default_rng(7)
+    with hr.open_system(url) as system:
+        system.create_stream("in", 1)
+        system.create_stream("out", 1)
+        for start in range(0, records, 100_000):
+            numbers = draw.integers(0, KEYS, min(100_000, records - start)).tolist()
+            system.produce("in", [(names[number], b"v" * 40) for number in numbers])
+
+
+def rate_from_the_second_round(app: hr.App, url: str, records: int) -> float:
+    """Records per second, from when the first round was committed to the end; ends the benchmark if what came out is wrong:
+    `records` records in the stream `out`, or their count."""
+    job = app.start(until="caught-up")
+    began_s, before = 0.0, 0
+    while job.is_running:
+        source = job.status()["sub_topologies"]["source"]
+        if not before and source["round"] >= 1:
+            began_s, before = time.monotonic(), source["records"]
+        time.sleep(POLL_S)
+    ended_s = time.monotonic()
+    job.wait(60)
+    with hr.open_system(url) as system:
+        written = sum(1 for _ in system.consume("out", key=hr.Bytes(), value=hr.Bytes()))
+    if written != records:
+        raise SystemExit(f"{written:,} records were written, expected {records:,}")
+    return (records - before) / (ended_s - began_s)
+
+
+def computed(record: Any) -> Any:
+    total = 0
+    for number in range(SPINS):
+        total += number
+    return record.value
+
+
+def slices(root: Path, factors: Sequence[int], seconds: float) -> None:
+    """Factor 2 in two containers beside factor 1 in one, on one partition."""
+    records = int(seconds * 20_000)
+    cases = {factor: {"elasticity_factor": factor, "containers": factor, "task_threads": 1} for factor in (1, 2)}
+    best = best_rates(root, records, cases, computed)
+    print(f"slices: {best[1]:,.0f} and {best[2]:,.0f} records/s: {best[2] / best[1]:.2f} times (asked for: {SLICES_TIMES})")
+
+
+def buckets(root: Path, factors: Sequence[int], seconds: float) -> None:
+    """The cost of key buckets in one container."""
+    records = int(seconds * 200_000)
+    cases = {factor: {"elasticity_factor": factor, "containers": 1, "task_threads": 1} for factor in (1, 2, 8)}
+    best = best_rates(root, records, cases, None)
+    for factor in (2, 8):
+        asked = f" (asked for: under {BUCKETS_SHARE:.0%})" if factor == 8 else ""
+        print(f"buckets, factor {factor}: {best[1] / best[factor] - 1:+.1%} time per record{asked}")
+
+
+def best_rates(root: Path, records: int, cases: Mapping[int, Mapping[str, Any]], function: Any) -> dict[int, float]:
+    """Of each case the best rate of three, in turns: others may use the machine too. `function` maps each record; None: the
+    keys are counted."""
+    session: Any = None
+    best: dict[int, float] = {}
+    try:
+        for turn in range(3):
+            for case, keys in cases.items():
+                folder = root / f"{case}-{turn}"
+                url = f"log:{folder / 'log'}"
+                fill_one_partition(url, records)
+                stores, state = str(folder / "stores"), str(folder / "state")
+                given = {"max_records_per_round": records // 4, **keys}
+                app = hr.App("rates", system=url, spark=session, local_store_dir=stores, state_uri=state, **given)
+                rows = app.stream("in", key=hr.Bytes(), value=hr.Bytes())
+                if function is None:
+                    rows.group_by_key().count().to_stream(emit="each").to("out", value=hr.Long())
+                else:
+                    rows.map_values(function, value=hr.Bytes()).to("out")
+                if session is None:
+                    session = session_of(app, config_of(app)) and app.spark
+                rate = rate_from_the_second_round(app, url, records)
+                best[case] = max(rate, best.get(case, 0.0))
+                print(f"  factor {case}, run {turn + 1}: {rate:,.0f} records/s", flush=True)
+                shutil.rmtree(folder)
+    finally:
+        if session is not None:
+            session.stop()
+    return best
+
+
+PARTS: dict[str, Callable[[Path, Sequence[int], float], None]] = {"waiting": waiting, "slices": slices, "buckets": buckets}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all"])
+    parser.add_argument("--factors", default="1,2,4,8,16")
+    parser.add_argument("--seconds", type=float, default=15.0, help="about how long each measurement takes")
+    given = parser.parse_args()
+    factors = [int(factor) for factor in given.factors.split(",")]
+    for part in PARTS if given.part == "all" else [given.part]:
+        root = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
+        try:
+            PARTS[part](root, factors, given.seconds)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

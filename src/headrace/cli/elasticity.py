@@ -1,0 +1,186 @@
+"""`headrace elasticity`: sets and shows how far an application is spread: virtual tasks and containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.output import counted, fail, iso, print_json, print_table, report
+from headrace.cli.previews import confirm
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.model.change import Change
+from headrace.model.scale import request_text, scale_text
+
+if TYPE_CHECKING:
+    from headrace.client.scales import Elasticity, ScaleEffect, ScalePreview
+
+SET_EXAMPLES = """\
+headrace elasticity set 8 flights.py
+headrace elasticity set 4 --application flight-delays --sub-topology by-carrier --yes
+headrace elasticity set keep --containers 2 --application flight-delays"""
+SHOW_EXAMPLES = """\
+headrace elasticity show flights.py
+headrace elasticity show --application flight-delays --system log:./data --json"""
+
+
+@contextmanager
+def opened_elasticity(target: Target) -> Iterator[Elasticity]:
+    from headrace.client.scales import Elasticity
+
+    topology = None if target.app is None else target.app.topology()
+    with Elasticity(target.application, target.config, topology) as opened:
+        yield opened
+
+
+@about_an_application
+def set_scale(
+    target: Target,
+    factor: Annotated[str, typer.Argument(metavar="N|keep", help="Virtual tasks per task: a power of two, 1 to 1,024.")],
+    containers: Annotated[
+        str | None, typer.Option("--containers", metavar="N|auto", help="In how many containers the tasks run.")
+    ] = None,
+    sub_topology: Annotated[
+        str | None, typer.Option("--sub-topology", metavar="S", help="Only this one: its name, or source. Default: all.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")] = "",
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Change how far an application is spread, while it runs or not. Shows first what would change, then prompts.
+
+    The factor cuts each task into virtual tasks, each with the keys of one bucket, its positions and its state. A running job
+    applies it within a second, another at its next start. State files stay where they are. Where tasks are merged, those that
+    are behind first read up to the others. The same command with the former number undoes it.
+    """
+    if factor == "keep" and containers is None:
+        raise typer.BadParameter("keep alone changes nothing: give a factor N, or --containers N, or both")
+    number = None if factor == "keep" else whole_number()(factor)
+    wanted = None if containers is None else 0 if containers == "auto" else whole_number(1)(containers)
+    with opened_elasticity(target) as scales:
+        preview = scales.preview(number, containers=wanted, sub_topology=sub_topology, reason=reason)
+        if preview.refusal is not None:
+            fail(preview.refusal, "nothing was changed")
+        if not preview.effects:
+            there = f"application {target.application} has {request_text(preview.request)} already"
+            report(json, _described(preview, None), there)
+            return
+        if not json:
+            _print_preview(target.application, preview)
+        elif not yes:
+            print_json(_described(preview, None))
+        confirm("change it?", yes, json)
+        id_ = scales.write(preview)
+        when = "the job is running: it changes within a second" if scales.is_running else "it takes effect at the next start"
+        report(json, _described(preview, id_), f"requested {request_text(preview.request)}: {id_}\n{when}")
+
+
+def _print_preview(application: str, preview: ScalePreview) -> None:
+    print(f"application {application}: {request_text(preview.request)}")
+    rows = [
+        (one.sub_topology, scale_text(one.before), scale_text(one.after), one.tasks_before, one.tasks_after, _size(one))
+        for one in preview.effects
+    ]
+    names = ("sub-topology", "now", "new", "tasks now", "tasks new", "state")
+    print_table(names, rows, right=names[3:])
+    print("state files stay where they are; local stores are made of them")
+    if preview.pause_s is not None:
+        print(f"expected pause: {preview.pause_s:.1f} s, as such changes of this job took")
+    for one in preview.effects:
+        if one.behind:
+            worst = max(one.behind, key=lambda task: one.behind[task])
+            print(
+                f"note: {counted(len(one.behind), 'task')} of {one.sub_topology} first read up to those with which they are "
+                f"merged: {worst} has {one.behind[worst]:,} offsets before it"
+            )
+
+
+def _size(effect: ScaleEffect) -> str:
+    return f"{effect.state_bytes / 1e6:,.1f} MB"
+
+
+def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
+    return {
+        "request": id_,
+        "factor": preview.request.factor,
+        "containers": preview.request.containers,
+        "sub_topology": preview.request.sub_topology,
+        "expected_pause_s": preview.pause_s,
+        "effects": [
+            {
+                "sub_topology": one.sub_topology,
+                "factor": [one.before.factor, one.after.factor],
+                "containers": [one.before.containers, one.after.containers],
+                "tasks": [one.tasks_before, one.tasks_after],
+                "state_bytes": one.state_bytes,
+                "behind": {str(task): offsets for task, offsets in one.behind.items()},
+            }
+            for one in preview.effects
+        ],
+    }
+
+
+@about_an_application
+def show(target: Target, json: JsonOption = False) -> None:
+    """Show the scale of each sub-topology, what is requested and not in force yet, and the history of changes."""
+    with opened_elasticity(target) as scales:
+        views, open_, history = scales.scales(), scales.open_requests(), scales.history()
+    if json:
+        print_json(
+            {
+                "application": target.application,
+                "scales": [
+                    {
+                        "sub_topology": one.sub_topology,
+                        "factor": one.scale.factor,
+                        "tasks": one.tasks,
+                        "containers": one.containers,
+                        "containers_wanted": one.scale.containers or None,
+                        "configured_factor": one.configured.factor,
+                        "configured_containers": one.configured.containers or None,
+                        "set_by": one.set_by or None,
+                    }
+                    for one in views
+                ],
+                "requests": [
+                    {"id": id_, "what": request_text(one), "sub_topology": one.sub_topology, "by": one.requested_by}
+                    for id_, one in open_.items()
+                ],
+                "history": [_entry(one) for one in history],
+            }
+        )
+        return
+    print(f"application {target.application}")
+    rows = [
+        (one.sub_topology, one.scale.factor, one.tasks, one.containers, one.set_by or None, scale_text(one.configured))
+        for one in views
+    ]
+    names = ("sub-topology", "factor", "tasks", "containers", "set by", "configured")
+    print_table(names, rows, right=names[1:4])
+    for id_, asked in open_.items():
+        where = asked.sub_topology or "all sub-topologies"
+        print(f"requested by {asked.requested_by}: {request_text(asked)} of {where} ({id_})")
+    if history:
+        of_history = ("at", "what", "from", "to", "by", "outcome", "pause", "why")
+        print_table(of_history, [_row(one) for one in history], right=("pause",))
+
+
+def _row(one: Change) -> tuple[Any, ...]:
+    pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
+    before, after, why = (text or None for text in (one.before, one.after, one.why))
+    return iso(one.at_us), one.what, before, after, one.requested_by, one.outcome.value, pause, why
+
+
+def _entry(one: Change) -> dict[str, Any]:
+    return {
+        "at": iso(one.at_us),
+        "what": one.what,
+        "from": one.before or None,
+        "to": one.after or None,
+        "by": one.requested_by or None,
+        "outcome": one.outcome.value,
+        "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
+        "why": one.why or None,
+    }

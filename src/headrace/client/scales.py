@@ -1,0 +1,236 @@
+"""The scales of an application's sub-topologies as users see and change them, from any process, whether the job runs or not.
+Seed: SEP-32.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, Self
+
+from headrace import wiring
+from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.common.consistent_reads import plan_and_checkpoints
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES, history_of, scales_of
+from headrace.config.loading import Config, load_config
+from headrace.core.elasticity.scales import ScaledSub, ScaleRequests, ScaleTerms, decided, refusal_of, scaled_sub
+from headrace.core.job_plan.groupers import GroupByPartition
+from headrace.core.topology.sub_topologies import sub_topologies_of
+from headrace.driver.planning.grouper_config import grouper_of
+from headrace.environment import this_user
+from headrace.errors import ConfigError
+from headrace.model.change import Change, ChangeKind
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import JobModel
+from headrace.model.scale import Scale, ScaleRequest
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleView:
+    """The scale of one sub-topology. `tasks` and `containers`: how many there are. `configured`: what the configuration said at
+    the last look; `set_by`: who has set another scale since, empty for the configuration."""
+
+    sub_topology: str
+    scale: Scale
+    tasks: int
+    containers: int
+    configured: Scale
+    set_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleEffect:
+    """What a request would do to one sub-topology. `state_bytes`: of the state files that tasks take over, which stay in
+    place. `behind`: tasks that are to be merged with others further on, and how many offsets each reads before that."""
+
+    sub_topology: str
+    before: Scale
+    after: Scale
+    tasks_before: int
+    tasks_after: int
+    state_bytes: int
+    behind: dict[TaskName, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePreview:
+    """What a request would do now. `pause_s`: how long changes of scale have paused this job before, None where none has.
+    `refusal`: why it cannot be done."""
+
+    request: ScaleRequest
+    effects: tuple[ScaleEffect, ...]
+    pause_s: float | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    model: JobModel
+    checkpoints: Mapping[TaskName, Checkpoint]
+    asked: ScaleRequests
+    terms: ScaleTerms
+
+
+def elasticity(application: Any, system: str | None = None) -> Elasticity:
+    """The scales of an application, by its `App` or by its name: elasticity factor and containers of each sub-topology.
+
+    `system` is the URL of where it runs, as configured if None. Use it in a `with`.
+    """
+    overrides = [] if system is None else [f"system={system}"]
+    if isinstance(application, str):
+        return Elasticity(application, load_config(Path.cwd(), os.environ, {}, overrides))
+    return Elasticity(application.name, wiring.config_of(application, overrides), application.topology())
+
+
+class Elasticity:
+    """The scales of one application. Use it in a `with`.
+
+    A running job applies what is set within a second, any other at its next start, and keeps it: a restart changes a scale only
+    where the configuration was edited. Errors are raised before anything is written.
+    """
+
+    def __init__(self, application: str, config: Config, topology: Topology | None = None, system: Any = None) -> None:
+        self.application = application
+        self._config, self._topology, self._given = config, topology, system
+        self._system: Any = system
+        self._opened_here = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            if self._given is None:
+                opened = wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
+                self._system = opening.enter_context(opened)
+            self._opened_here = opening.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._opened_here.close()
+        self._system = self._given
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    def preview(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
+    ) -> ScalePreview:
+        """What `set` would do now. `factor`: virtual tasks per task, a power of two up to 1,024. `containers`: in how many of
+        them the tasks run, 0 for as many as Spark has slots. None leaves each as it is. `sub_topology`: its name, `source` for
+        that of the inputs; None for all."""
+        stored = self._stored()
+        request = ScaleRequest(this_user(), time.time_ns() // 1000, sub_topology, factor, containers, reason)
+        why = refusal_of(request, stored.terms)
+        if why is not None:
+            return ScalePreview(request, (), None, why)
+        ids = {**stored.asked.requests, "~": request}
+        asked = ScaleRequests(stored.asked.stored, ids, stored.asked.unreadable)
+        decision = decided(stored.terms, asked, stored.model, stored.checkpoints)
+        effects = []
+        for sub in stored.terms.subs:
+            before = decision.in_force[sub.title].scale
+            change = next((one for one in decision.changes if one.sub_topology == sub.title), None)
+            waiting = decision.waiting.get(sub.title)
+            recut = waiting.recut if waiting else next((r for r in decision.recuts if r.sub_topology == sub.name), None)
+            if change is None and waiting is None:
+                continue
+            after = change.after if change else Scale(waiting.recut.factor if waiting else before.factor, before.containers)
+            former = [] if recut is None else list(recut.former)
+            now = len(list(stored.model.sub_topology(sub.name).tasks))
+            behind = {} if waiting is None else waiting.behind(stored.checkpoints)
+            files = {f.name: f.bytes for task in former if (h := stored.checkpoints[task].head) for f in h.files}
+            was = change.before if change else before
+            effects.append(
+                ScaleEffect(sub.title, was, after, now, len(recut.parents) if recut else now, sum(files.values()), behind)
+            )
+        return ScalePreview(request, tuple(effects), self._pause_s())
+
+    def set(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
+    ) -> str:
+        """Ask for another scale; the id of the request. Arguments as for `preview`; `reason` is kept in the history.
+        `ConfigError` for what cannot be done."""
+        return self.write(self.preview(factor, containers=containers, sub_topology=sub_topology, reason=reason))
+
+    def write(self, preview: ScalePreview) -> str:
+        """Ask for what was previewed; the id of the request."""
+        if preview.refusal is not None:
+            raise ConfigError(preview.refusal, "nothing was changed")
+        requested: str = self._system.metadata_store(self.application).request(SCALES, encode(preview.request))
+        return requested
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def scales(self) -> tuple[ScaleView, ...]:
+        """What is in force."""
+        stored = self._stored()
+        found = []
+        for sub in stored.model.sub_topologies:
+            there = stored.asked.stored.scales.get(sub.title)
+            known = Scale(sub.elasticity_factor)
+            found.append(
+                ScaleView(
+                    sub.title,
+                    Scale(sub.elasticity_factor, known.containers if there is None else there.scale.containers),
+                    len(list(sub.tasks)),
+                    len(sub.containers),
+                    known if there is None else there.configured,
+                    "" if there is None else there.set_by,
+                )
+            )
+        return tuple(found)
+
+    def open_requests(self) -> dict[str, ScaleRequest]:
+        """What was requested and is not in force yet, by id, oldest first."""
+        return self._stored().asked.open
+
+    def history(self) -> tuple[Change, ...]:
+        """All changes of scale, and requests that were refused, oldest first."""
+        changes = history_of(self._system.metadata_store(self.application)).values()
+        return tuple(one for one in changes if one.kind is ChangeKind.SCALE)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a driver holds the application that was heard of lately."""
+        return holders.is_alive(self._system.job_store(self.application).holder(), time.time_ns() // 1000)
+
+    def _pause_s(self) -> float | None:
+        paused = [one.pause_us for one in self.history() if one.pause_us is not None]
+        return median(paused) / 1e6 if paused else None
+
+    def _stored(self) -> _Stored:
+        store = self._system.job_store(self.application)
+        known = self._system.applications()
+        model, checkpoints = plan_and_checkpoints(store) if self.application in known else (None, {})
+        if model is None:
+            there = ", ".join(one for one in known if one != self.application)
+            raise ConfigError(
+                f"application {self.application!r} has not run on {self._config.system} yet",
+                f"name one of: {there}" if there else "set elasticity_factor, and run it",
+            )
+        asked = scales_of(self._system.metadata_store(self.application))
+        return _Stored(model, checkpoints, asked, self._terms(model, asked))
+
+    def _terms(self, model: JobModel, asked: ScaleRequests) -> ScaleTerms:
+        """Of the application as it last ran: its configuration is edited for the next start only."""
+        subs = {sub.name: ScaledSub(sub.name) for sub in model.sub_topologies}
+        if self._topology is not None:
+            subs |= {sub.name: scaled_sub(sub) for sub in sub_topologies_of(self._topology) if sub.name in subs}
+
+        def configured(name: str | None) -> Scale:
+            there = asked.stored.scales.get(name or "source")
+            return Scale(model.sub_topology(name).elasticity_factor) if there is None else there.configured
+
+        return ScaleTerms(tuple(subs.values()), configured, self._grouper)
+
+    def _grouper(self, containers: int) -> Any:
+        if self._topology is None:
+            return GroupByPartition()
+        return grouper_of(self._config.ssp_grouper, containers)
+

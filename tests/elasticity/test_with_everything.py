@@ -1,0 +1,403 @@
+"""Other factors together with all else that changes a job: startpoints, replays, rewinds, expansions, inputs out and in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.client.scales import Elasticity
+from headrace.client.startpoints import Startpoints
+from headrace.model.change import Outcome
+from headrace.model.checkpoint import Checkpoint
+from headrace.testing import Driver
+
+KEYS = [f"k{number}" for number in range(16)]
+TEXT, JSON, LONG = hr.String(), hr.Json(), hr.Long()
+
+
+def counting(factor: int = 1, inputs: tuple[str, ...] = ("in",), **keys: Any) -> hr.App:
+    app = hr.App("all", elasticity_factor=factor, **keys)
+    rows = app.stream(inputs[0], key=TEXT, value=JSON)
+    for other in inputs[1:]:
+        rows = rows.merge(app.stream(other, key=TEXT, value=JSON))
+    rows.group_by_key().count(store="counts").to_stream(emit="each").to("out", value=LONG)
+    return app
+
+
+def send(driver: Driver, each: int, stream: str = "in") -> None:
+    for number in range(each):
+        for key in KEYS:
+            driver.send(stream, key, {"n": number})
+
+
+def counts(driver: Driver) -> dict[str, int]:
+    return dict(driver.store("counts").all())
+
+
+def all_at(number: int) -> dict[str, int]:
+    return dict.fromkeys(KEYS, number)
+
+
+def rounds(driver: Driver, number: int) -> None:
+    """Some rounds of the source, not all that there is to do."""
+    (runner,) = driver._opened.runners
+    for _ in range(number):
+        planned = driver._scheduler.next(runner, driver.now_us / 1e6, driver.now_us)
+        assert planned is not None
+        driver._run_round(runner, planned)
+
+
+def checkpoints(driver: Driver) -> Mapping[str, Checkpoint]:
+    return {str(task): one for runner in driver._opened.runners for task, one in runner.checkpoints.items()}
+
+
+def replan(driver: Driver) -> None:
+    """Make the plan that is due, without a round."""
+    requests = (*driver._requests.found(0.0, with_streams=False), *driver._scales())
+    driver._replan(requests)
+
+
+# --- startpoints and replays ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factors", [(1, 4), (4, 1), (4, 8, 2)])
+def test_a_startpoint_and_another_factor_in_one_plan(factors: tuple[int, ...]) -> None:
+    with Driver(counting(factors[0])) as driver:
+        send(driver, 3)
+        driver.run()
+        for turn, factor in enumerate(factors[1:], start=1):
+            driver.startpoint("in", "earliest")
+            driver.elasticity(factor)
+            driver.run()
+            assert counts(driver) == all_at(3 + 3 * turn)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 8), (8, 2)])
+def test_a_pending_startpoint_is_spent_once_behind_a_change(before: int, after: int) -> None:
+    with Driver(counting(before)) as driver:
+        send(driver, 3)
+        driver.run()
+        driver.startpoint("in", "earliest")
+        replan(driver)
+        assert {one.positions[ssp] for one in checkpoints(driver).values() for ssp in one.positions} == {0}
+        driver.elasticity(after)
+        replan(driver)
+        assert len(checkpoints(driver)) == after
+        driver.run()
+        assert counts(driver) == all_at(6)
+        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+            assert [one.status for one in points.list()] == ["applied"]
+        driver.run()
+        assert counts(driver) == all_at(6)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (2, 8)])
+def test_a_pending_startpoint_can_be_deleted_behind_a_split(before: int, after: int) -> None:
+    with Driver(counting(before)) as driver:
+        send(driver, 3)
+        driver.run()
+        (id_,) = driver.startpoint("in", "earliest")
+        replan(driver)
+        driver.elasticity(after)
+        replan(driver)
+        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+            points.delete(id_)
+        driver.run()
+        assert counts(driver) == all_at(3)
+
+
+def test_what_is_written_again_has_the_header_and_nothing_else_whatever_the_factor() -> None:
+    with Driver(counting(1), overrides=["max_records_per_round=10"]) as driver:
+        send(driver, 4)
+        driver.run()
+        first = len(driver.read("out"))
+        driver.startpoint("in", "earliest")
+        send(driver, 2)
+        replan(driver)
+        for factor in (8, 2):
+            rounds(driver, 2)
+            driver.elasticity(factor)
+            replan(driver)
+        driver.run()
+        again = [dict(record.headers).get("headrace.replay") for record in driver.read("out")]
+        assert first == 64 and Counter(again) == {b"1": 64, None: 32}
+        assert counts(driver) == all_at(4 + 4 + 2)
+
+
+def test_a_startpoint_for_a_virtual_task_means_those_that_have_its_keys_now() -> None:
+    with Driver(counting(4)) as driver:
+        send(driver, 2)
+        driver.run()
+        driver.startpoint("in", "earliest", task="Partition_0-1-4")
+        driver.elasticity(8)
+        driver.run()
+        eighth = {key for key, count in counts(driver).items() if count == 4}
+        driver.elasticity(4)
+        driver.run()
+        driver.startpoint("in", "earliest", task="Partition_0-1-4")
+        driver.run()
+        assert {key for key, count in counts(driver).items() if count == 6} == eighth
+        assert set(counts(driver).values()) == {2, 6}
+
+
+# --- tasks that are apart ---------------------------------------------------------------------------------------------
+
+
+def test_tasks_that_are_apart_are_brought_together_before_they_are_merged() -> None:
+    with Driver(counting(4), overrides=["max_records_per_round=7"]) as driver:
+        send(driver, 6)
+        driver.run()
+        driver.startpoint("in", "earliest", task="Partition_0-2-4")
+        replan(driver)
+        rounds(driver, 2)
+        assert len({tuple(one.positions.values()) for one in checkpoints(driver).values()}) == 2
+        driver.elasticity(1)
+        send(driver, 1)
+        driver.run()
+        assert list(checkpoints(driver)) == ["Partition_0"]
+        assert Counter(counts(driver).values()).keys() <= {7, 13}
+        history = elasticity_history(driver)
+        assert [(one.outcome, one.after) for one in history] == [(Outcome.APPLIED, "factor 1, containers automatic")]
+
+
+def elasticity_history(driver: Driver) -> Any:
+    with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
+        return scales.history()
+
+
+def test_a_start_with_another_factor_over_tasks_that_are_apart_comes_up_with_the_old_one(tmp_path: Path) -> None:
+    with Driver(counting(8), directory=tmp_path, overrides=["max_records_per_round=7"]) as driver:
+        send(driver, 6)
+        driver.run()
+        driver.startpoint("in", "earliest", task="Partition_0-5-8")
+        replan(driver)
+        rounds(driver, 1)
+    with Driver(counting(2), directory=tmp_path) as driver:
+        assert len(checkpoints(driver)) == 8, "their positions differ"
+        driver.run()
+        assert list(checkpoints(driver)) == ["Partition_0-0-2", "Partition_0-1-2"]
+        assert set(counts(driver).values()) <= {6, 12}
+
+
+# --- rewinds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rewinding() -> Iterator[Driver]:
+    with Driver(counting(2), overrides=["keep_state_versions=10", "state_version_interval_s=0"]) as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("factors", [(2, 8), (2, 1), (2, 8, 1), (2, 1, 4)])
+def test_going_back_across_changes_counts_each_record_once(rewinding: Driver, factors: tuple[int, ...]) -> None:
+    driver = rewinding
+    for factor in factors:
+        if factor != 2:
+            driver.elasticity(factor)
+        send(driver, 2)
+        driver.run()
+        driver.advance("2 minutes")
+    total = 2 * len(factors)
+    for offset in (16 * (total - 1), 16 * 3, 5):
+        driver.startpoint("in", offset, state="rewind")
+        driver.run()
+        assert counts(driver) == all_at(total), f"back to {offset}"
+        driver.advance("2 minutes")
+
+
+def behind_a_repartition(factor: int) -> hr.App:
+    app = hr.App("all", elasticity_factor=factor)
+    rows = app.stream("in", key=TEXT, value=JSON)
+    rows.group_by_key().count(store="counts")
+    grouped = rows.group_by(lambda record: f"g{record.value['n']}", hr.Repartitioned(name="by-n"), key=TEXT)
+    grouped.count(store="groups").to_stream().to("out", value=LONG)
+    return app
+
+
+def test_going_back_across_a_repartition_and_changes_on_either_side() -> None:
+    overrides = ["keep_state_versions=10", "state_version_interval_s=0"]
+    with Driver(behind_a_repartition(2), overrides=overrides) as driver:
+        sent = 0
+        for sub, factor in ((None, 2), ("source", 8), ("by-n", 1), ("source", 1)):
+            if sub is not None:
+                driver.elasticity(factor, sub_topology=sub)
+            send(driver, 3)
+            sent += 3
+            driver.run()
+            driver.advance("2 minutes")
+        expected = {f"g{number}": 16 * 4 for number in range(3)}
+        assert counts(driver) == all_at(sent) and driver.store("groups").all() == expected
+        for offset in (16 * 10, 16 * 5, 0):
+            driver.startpoint("in", offset, state="rewind")
+            driver.run()
+            assert counts(driver) == all_at(sent), f"back to {offset}"
+            assert driver.store("groups").all() == expected
+            driver.advance("2 minutes")
+
+
+def test_a_rewind_cannot_be_undone_behind_a_change(rewinding: Driver) -> None:
+    driver = rewinding
+    send(driver, 2)
+    driver.run()
+    driver.advance("2 minutes")
+    send(driver, 2)
+    driver.run()
+    driver.advance("2 minutes")
+    (id_,) = driver.startpoint("in", 0, state="rewind")
+    replan(driver)
+    driver.elasticity(4)
+    replan(driver)
+    with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+        points.delete(id_)
+    driver.run()
+    assert counts(driver) == all_at(4)
+
+
+# --- expansions and edits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factors", [(4, 2), (1, 4), (2, 8, 1)])
+def test_expansions_and_changes_in_any_order(factors: tuple[int, ...]) -> None:
+    with Driver(counting(factors[0]), partitions=2) as driver:
+        send(driver, 2)
+        driver.run()
+        partitions, sent = 2, 2
+        for factor in factors[1:]:
+            partitions *= 2
+            driver.elasticity(factor)
+            send(driver, 1)
+            driver.expand("in", partitions)
+            send(driver, 2)
+            sent += 3
+            driver.run()
+            assert counts(driver) == all_at(sent)
+            assert len(checkpoints(driver)) == 2 * factor
+
+
+def test_an_input_that_is_out_for_a_while_is_put_back_under_another_factor(tmp_path: Path) -> None:
+    def driver_of(factor: int, *inputs: str) -> Driver:
+        return Driver(counting(factor, inputs), directory=tmp_path, partitions={"in": 1, "more": 1})
+
+    with driver_of(4, "in", "more") as driver:
+        send(driver, 2)
+        send(driver, 3, "more")
+        driver.run()
+    with driver_of(4, "in") as driver:
+        send(driver, 1)
+        driver.run()
+        with hr.open_system(driver._config().system) as system:
+            system.produce("more", [hr.Record(key.encode(), b'{"n":9}', 0) for key in KEYS])
+        driver.elasticity(2)
+        driver.run()
+        assert counts(driver) == all_at(6)
+    with driver_of(2, "in", "more") as driver:
+        driver.run()
+        assert counts(driver) == all_at(7)
+
+
+# --- state ----------------------------------------------------------------------------------------------------------------
+
+
+def test_split_and_back_before_a_commit_is_as_if_nothing_had_been() -> None:
+    with Driver(counting(2)) as driver:
+        for _ in range(5):
+            send(driver, 2)
+            driver.run()
+        before = checkpoints(driver)
+        for factor in (16, 2, 1, 2):
+            driver.elasticity(factor)
+            replan(driver)
+            if factor == 2:
+                after = checkpoints(driver)
+                assert {task: one.head for task, one in after.items()} == {task: one.head for task, one in before.items()}
+                assert {task: one.positions for task, one in after.items()} == {t: one.positions for t, one in before.items()}
+        send(driver, 1)
+        driver.run()
+        assert counts(driver) == all_at(11)
+
+
+def files_of(driver: Driver) -> tuple[set[str], set[str]]:
+    """The state files that there are, and those that current checkpoints and kept versions name."""
+    files, metadata = driver._held.preparer.files, driver._system.metadata_store("all")
+    from headrace.driver.maintenance.state_versions import versions_of
+
+    kept = [version.checkpoint for versions in versions_of(metadata).values() for version in versions]
+    heads = [one.head for one in (*checkpoints(driver).values(), *kept) if one.head is not None]
+    return set(files.list("all")), {file.name for head in heads for file in head.files}
+
+
+def test_no_state_file_is_missing_or_left_over_through_changes(tmp_path: Path) -> None:
+    overrides = ["keep_state_versions=3", "state_version_interval_s=0"]
+    for factors in ((1, 8, 2), (2, 16, 1), (1, 4)):
+        with Driver(counting(factors[0]), directory=tmp_path, overrides=overrides) as driver:
+            for factor in factors:
+                driver.elasticity(factor)
+                for number in range(6):
+                    for key in KEYS[: 2 + 3 * number]:
+                        driver.send("in", key, {"n": number})
+                    driver.run()
+                    driver.advance("2 minutes")
+                    there, named = files_of(driver)
+                    assert named <= there, "a file is missing"
+    with Driver(counting(4), directory=tmp_path, overrides=overrides) as driver:  # a start removes what is left over
+        driver.run()
+        there, named = files_of(driver)
+        assert there == named
+
+
+def test_local_stores_are_rebuilt_where_they_are_lost(tmp_path: Path) -> None:
+    import shutil
+
+    sent = 0
+    for factor in (1, 8, 2, 16, 1):
+        with Driver(counting(1), directory=tmp_path) as driver:
+            driver.elasticity(factor)
+            send(driver, 2)
+            sent += 2
+            driver.run()
+            assert counts(driver) == all_at(sent)
+        shutil.rmtree(tmp_path / "stores")
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------------
+
+
+def test_setting_what_is_in_force_makes_no_new_model() -> None:
+    with Driver(counting(4)) as driver:
+        send(driver, 1)
+        driver.run()
+        before = driver._prepared.plan.model.version
+        driver.elasticity(4)
+        driver.run()
+        assert driver._prepared.plan.model.version == before
+        with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
+            assert not scales.open_requests()
+
+
+@pytest.mark.parametrize("wrong", [{"factor": 0}, {"factor": 3}, {"factor": 2048}, {"factor": 2, "sub_topology": "by-night"}])
+def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[str, Any]) -> None:
+    with Driver(counting(4)) as driver:
+        with pytest.raises(hr.ConfigError, match=r"power of two|no sub-topology"):
+            driver.elasticity(**wrong)
+        with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
+            assert not scales.open_requests()
+
+
+def test_positions_exported_under_one_factor_are_imported_under_another() -> None:
+    with Driver(counting(8)) as driver:
+        send(driver, 2)
+        driver.run()
+        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+            exported = points.export_positions()
+            send(driver, 1)
+            driver.run()
+            driver.elasticity(2)
+            driver.run()
+            points.write(points.preview_import(exported))
+        driver.run()
+        assert counts(driver) == all_at(4)
