@@ -30,7 +30,7 @@ import numpy as np
 import headrace as hr
 from headrace.core.job_plan.planner import STEPS
 from headrace.driver.planning.job_plan import Backend
-from headrace.driver.planning.job_planner import JobPlanner
+from headrace.driver.planning.job_planner import JobPlanner, uncollected
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.ports import DriverLease
 from headrace.testing.kafka_server import KafkaServer
@@ -160,6 +160,7 @@ def plan_twice(url: str, factor: int) -> None:
             watch.show(f"planning on {place}, {PLANNED_PARTITIONS:,} x {factor}, the {turn} plan of {tasks:,} tasks", asked)
 
 
+@uncollected()
 def plan_and_commit(app: hr.App, system: Any, watch: Watch) -> int:
     """Plan as the driver does, and commit it; how many tasks there are."""
     config, topology = config_of(app), app.topology()
