@@ -1,6 +1,6 @@
 """What an elasticity factor is worth, and what it costs, on this machine.
 
-    .venv/bin/python bench/elasticity.py [waiting|slices|buckets|all] [--factors 1,2,4,8,16] [--seconds N]
+    .venv/bin/python bench/elasticity.py [waiting|slices|buckets|planning|planning-on-kafka|all] [--factors 1,2,4,8,16] [--seconds N]
 
 `waiting`: a function that sleeps for 1 ms at each record (a look-up in a service, say) on ONE partition of the embedded log
 with 10,000 keys drawn at random. Throughput by factor, from the end of the first round, in which the job finds out that its
@@ -13,6 +13,10 @@ container, beside factor 2 in two, on two slots of Spark. Throughput from the en
 
 `buckets`: what key buckets cost a keyed count in one container: factor 2 and 8 beside factor 1, where nothing is computed for
 them. Asked for: under 10 % at factor 8.
+
+`planning`: a plan of 10,000 partitions at factor 1 and at factor 16 on the embedded log, part by part, in seconds of the
+processor (and by the clock): what is stored is read, a plan is made of it, encoded, committed. Without an engine, and without
+records. Asked for: under 5 s together. `planning-on-kafka`: the same on a broker of its own.
 """
 
 from __future__ import annotations
@@ -21,14 +25,22 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import headrace as hr
-from headrace.wiring import config_of
+from headrace.core.job_plan.planner import STEPS
+from headrace.driver.planning.job_plan import Backend
+from headrace.driver.planning.job_planner import JobPlanner, uncollected
+from headrace.driver.planning.observe import observe, terms_of
+from headrace.ports import DriverLease
+from headrace.testing.kafka_server import KafkaServer
+from headrace.wiring import config_of, opened_system
 from headrace.wiring.spark_sessions import session_of
 
 WAITED_S = 0.001
@@ -158,7 +170,91 @@ def best_rates(root: Path, records: int, cases: Mapping[int, Mapping[str, Any]],
     return best
 
 
-PARTS: dict[str, Callable[[Path, Sequence[int], float], None]] = {"waiting": waiting, "slices": slices, "buckets": buckets}
+# --- planning -----------------------------------------------------------------------------------------------------------------
+
+PLANNED_PARTITIONS = 10_000
+PLANNED_FACTORS = (1, 16)
+PLANNED_S = 5.0
+
+
+@dataclass
+class Watch:
+    """The seconds of named parts, in their order: of the processor (all threads), and by the clock."""
+
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        cpu_s, clock_s = time.process_time(), time.monotonic()
+        yield
+        self.parts[name] = time.process_time() - cpu_s, time.monotonic() - clock_s
+
+    def show(self, what: str, asked: str = "") -> None:
+        for name, (cpu_s, clock_s) in self.parts.items():
+            print(f"  {name:24} {cpu_s:7.2f} s of the processor {clock_s:7.2f} s by the clock")
+        cpu_s, clock_s = (sum(each) for each in zip(*self.parts.values(), strict=True))
+        print(f"{what}: {cpu_s:.2f} s of the processor, {clock_s:.2f} s by the clock{asked}", flush=True)
+
+
+def planning(root: Path, factors: Sequence[int], seconds: float) -> None:
+    """Plans on the embedded log."""
+    for factor in PLANNED_FACTORS:
+        plan_twice(f"log:{root / f'planning-{factor}'}", factor)
+
+
+def planning_on_kafka(root: Path, factors: Sequence[int], seconds: float) -> None:
+    """Plans on a broker."""
+    with KafkaServer(folder=root / "broker", heap_mb=1024) as kafka:
+        for factor in PLANNED_FACTORS:
+            plan_twice(f"kafka://{kafka.bootstrap}", factor)
+
+
+def plan_twice(url: str, factor: int) -> None:
+    """A first plan, and the next one, which reads what the first has stored."""
+    name = f"planned-{factor}"
+    app = hr.App(name, system=url, config={"elasticity_factor": factor})
+    rows = app.stream(f"{name}-in", key=hr.Bytes(), value=hr.Bytes())
+    rows.group_by_key().count(store="counts").to_stream().to(f"{name}-out")
+    with opened_system(url) as system:
+        for stream, count in ((f"{name}-in", PLANNED_PARTITIONS), (f"{name}-out", 1)):
+            system.create_stream(stream, count)
+        for turn in ("first", "next"):
+            watch = Watch()
+            tasks = plan_and_commit(app, system, watch)
+            asked = f" (asked for: {PLANNED_S:g} s)" if factor > 1 else ""
+            place = url.partition(":")[0]
+            watch.show(f"planning on {place}, {PLANNED_PARTITIONS:,} x {factor}, the {turn} plan of {tasks:,} tasks", asked)
+
+
+@uncollected()
+def plan_and_commit(app: hr.App, system: Any, watch: Watch) -> int:
+    """Plan as the driver does, and commit it; how many tasks there are."""
+    config, topology = config_of(app), app.topology()
+    terms = terms_of(topology, config, system.name, slots=4)
+    store = system.job_store(app.name)
+    lease = DriverLease(f"run-{time.time_ns()}", "bench", 1, "", "", time.time_ns() // 1000)
+    with watch.part("acquire"):
+        epoch = store.acquire(lease, time.time_ns() // 1000)
+    with watch.part("read what is stored"):
+        snapshot = observe(terms, system, store, epoch=epoch, now_us=time.time_ns() // 1000)
+    draft = terms.draft(snapshot.offsets)
+    for step in STEPS:
+        with watch.part(f"step {step.__name__}"):
+            draft = step(draft, draft.past or snapshot)
+    backend = Backend(system, store, engine=None)  # type: ignore[arg-type]  # nothing runs
+    with watch.part("encode and commit"):
+        made = JobPlanner(topology, {}, config, backend, lambda line: None).commit(draft, snapshot)
+    store.release(epoch)
+    return len(made.checkpoints)
+
+
+PARTS: dict[str, Callable[[Path, Sequence[int], float], None]] = {
+    "waiting": waiting,
+    "slices": slices,
+    "buckets": buckets,
+    "planning": planning,
+    "planning-on-kafka": planning_on_kafka,
+}
 
 
 def main() -> None:

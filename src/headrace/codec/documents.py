@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from operator import or_
 from types import GenericAlias, UnionType
-from typing import TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -94,11 +94,11 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
     """The `kind` that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
     newest = LATER_CHECKPOINT if kind is Checkpoint else WIRE
     try:
-        wire = msgspec.json.decode(data, type=_Numbered).wire
+        of_kind: type = kind
+        document = _document_of(of_kind)
+        stored, wire = _stored_in(data, document.stored)
         if WIRE <= wire <= newest:
-            of_kind: type = kind
-            document = _document_of(of_kind)
-            value = document.read(msgspec.json.decode(data, type=document.stored))
+            value = document.read(stored if stored is not None else msgspec.json.decode(data, type=document.stored))
             assert isinstance(value, kind)
             if _wire_of(value) > wire:
                 raise ValueError(f"form {wire} has no place for all that it holds")
@@ -127,6 +127,15 @@ def _is_later(checkpoint: Checkpoint) -> bool:
 
 class _Numbered(msgspec.Struct, frozen=True):
     wire: int
+
+
+def _stored_in(data: bytes | str, kind: Any) -> tuple[Any, int]:
+    """What is stored, None where it is of another form, and the number of its form."""
+    try:
+        stored = msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None, msgspec.json.decode(data, type=_Numbered).wire
+    return stored, stored.wire
 
 
 # --- from types to forms ------------------------------------------------------------------------------------------------------
@@ -186,8 +195,10 @@ def _field_form(kind: type, name: str, hint: object) -> _Form:
     if (kind, name) in ((ConsistentCut, "written"), (Rewind, "skipped_ranges")):
         return _whole_ssps_form(get_args(hint)[1])
     form = _form_of(hint)
-    if (kind, name) == (Checkpoint, "spent_startpoints"):  # an empty list in those of an older version
-        return _Form(or_(form.stored, tuple[()]), lambda stored: form.read(stored or {}), form.write)
+    if kind is Checkpoint and get_origin(hint) is Mapping:  # by SSP; their texts are read with the task's bucket
+        form = _Form(dict[str, get_args(hint)[1]])  # type: ignore[misc]  # said at run time
+        if name == "spent_startpoints":  # an empty list in those of an older version
+            return _Form(or_(form.stored, tuple[()]), lambda stored: stored or {}, form.write)
     return form
 
 
@@ -259,29 +270,30 @@ def _default_of(one: Field[object]) -> object:
 # --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
 
 
+_BY_SSP = ("positions", "watermarks", "spent_startpoints")
+_ssp_of = lru_cache(maxsize=16_384)(SSP.parse)  # of a whole partition, which siblings have in common
+
+
 def _of_whole_partitions(stored: Checkpoint) -> Checkpoint:
-    if stored.task.bucket is None:
-        return stored
-    broadcast = frozenset(ssp.stream for ssp in stored.positions if ssp.key_bucket is None)
-    return _with_ssps(stored, lambda ssp: ssp.whole, broadcast)
+    """`stored` with whole partitions in its maps, which have the texts of SSPs, those of a virtual task with its bucket."""
+    bucket, by_text = stored.task.bucket, [getattr(stored, name) for name in _BY_SSP]
+    if bucket is None:
+        maps = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
+        return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
+    end, broadcast = f"/{bucket.index}", frozenset(_ssp_of(text).stream for text in stored.positions if "/" not in text)
+    maps = [{_ssp_of(text.removesuffix(end)).whole: value for text, value in each.items()} for each in by_text]
+    return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2], broadcast=broadcast)
 
 
 def _by_key_bucket(checkpoint: Checkpoint) -> Checkpoint:
-    bucket = checkpoint.task.bucket
-    if bucket is None:
-        return checkpoint
-    broadcast = checkpoint.broadcast
-    return _with_ssps(checkpoint, lambda ssp: ssp if ssp.stream in broadcast else ssp.bucket(bucket.index), broadcast)
-
-
-def _with_ssps(checkpoint: Checkpoint, named: Callable[[SSP], SSP], broadcast: frozenset[str]) -> Checkpoint:
-    return replace(
-        checkpoint,
-        positions={named(ssp): position for ssp, position in checkpoint.positions.items()},
-        watermarks={named(ssp): time_us for ssp, time_us in checkpoint.watermarks.items()},
-        spent_startpoints={named(ssp): id_ for ssp, id_ in checkpoint.spent_startpoints.items()},
-        broadcast=broadcast,
-    )
+    """`checkpoint` with the texts of SSPs in its maps, in their order, those of a virtual task with its bucket."""
+    bucket, broadcast = checkpoint.task.bucket, checkpoint.broadcast
+    end = "" if bucket is None else f"/{bucket.index}"
+    maps: list[Any] = []
+    for each in (checkpoint.positions, checkpoint.watermarks, checkpoint.spent_startpoints):
+        ssps = sorted(each) if len(each) > 1 else each
+        maps.append({f"{ssp}{'' if ssp.stream in broadcast else end}": each[ssp] for ssp in ssps})
+    return replace(checkpoint, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
 
 
 # --- heads, of which there may be a hundred thousand at once: msgspec reads them ----------------------------------------------

@@ -20,7 +20,7 @@ class TaskModel:
     ssps: tuple[SystemStreamPartition, ...]
 
     def __post_init__(self) -> None:
-        if list(self.ssps) != sorted(set(self.ssps)):
+        if len(self.ssps) > 1 and list(self.ssps) != sorted(set(self.ssps)):
             raise ValueError(f"task {self.name}: its SSPs are not sorted, or one is repeated")
 
     @property

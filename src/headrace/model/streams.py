@@ -5,7 +5,7 @@ Seed: SEP-32 "Public Interfaces" 1 (the fourth component, the key bucket).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,6 +33,11 @@ class SystemStreamPartition:
     key_bucket: int | None = None
 
     def __post_init__(self) -> None:
+        system, stream, bucket = self.system, self.stream, self.key_bucket
+        if type(system) is str is type(stream) and type(self.partition) is int and (bucket is None or type(bucket) is int):
+            fits = bool(system and stream) and self.partition >= 0 and (bucket is None or bucket >= 0)
+            if fits and "." not in system and "/" not in system and "/" not in stream:
+                return  # a plan makes hundreds of thousands
         for part, text in (("system", self.system), ("stream", self.stream)):
             if not isinstance(text, str):
                 raise ValueError(f"SSP: {part}={text!r:.80}: expected a text, found {type(text).__name__}")
@@ -65,10 +70,10 @@ class SystemStreamPartition:
     @property
     def whole(self) -> SystemStreamPartition:
         """The partition that this is a bucket of, or itself."""
-        return self if self.key_bucket is None else replace(self, key_bucket=None)
+        return self if self.key_bucket is None else SystemStreamPartition(self.system, self.stream, self.partition)
 
     def bucket(self, key_bucket: int) -> SystemStreamPartition:
-        return replace(self, key_bucket=key_bucket)
+        return SystemStreamPartition(self.system, self.stream, self.partition, key_bucket)
 
     @classmethod
     def parse(cls, text: str) -> SystemStreamPartition:

@@ -6,7 +6,8 @@ Seed: SEP-5 (`Partition 3`), SEP-32 "JobModel" 3 (virtual tasks: partition, buck
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,12 +119,14 @@ class NamedGroup:
 
 
 Group = PartitionGroup | SspGroup | EverySspGroup | NamedGroup
+_GROUPS = (PartitionGroup, SspGroup, EverySspGroup, NamedGroup)  # a union takes five times as long to look at
 
 _PARTITION = re.compile(r"Partition_(\d+)")
 _SSP = re.compile(r"SystemStreamPartition_\[([^,\[\]]+),([^,\[\]]+),(\d+)\]")
 _EVERY = re.compile(r"AllSsps_(\d+)")
 _NAMED = re.compile(r".*?(?=(?:-\d+-\d+)?\Z)", re.DOTALL)  # up to a key bucket
 _BUCKET = re.compile(r"-(\d+)-(\d+)")
+_VIRTUAL = re.compile(r"(.+)(-\d+-\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class TaskName:
     bucket: KeyBucket | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group, Group):
+        if not isinstance(self.group, _GROUPS):
             raise ValueError(
                 f"group {self.group!r:.80} of a task: expected a PartitionGroup, SspGroup, EverySspGroup or NamedGroup; "
                 "a name is made of its text by TaskName.parse('Partition_3')"
@@ -181,7 +184,7 @@ class TaskName:
     @property
     def whole(self) -> TaskName:
         """The task that this virtual task is a part of, or itself."""
-        return self if self.bucket is None else replace(self, bucket=None)
+        return self if self.bucket is None else TaskName(self.group, self.sub_topology)
 
     def shares_keys_with(self, other: TaskName) -> bool:
         """Whether both are parts of one task, under whatever elasticity factors, and have keys in common."""
@@ -195,8 +198,20 @@ class TaskName:
     @classmethod
     def parse(cls, text: str) -> TaskName:
         """The value whose `str` is `text`; `ValueError` for anything else."""
+        found = _VIRTUAL.fullmatch(text)
+        if found is None:
+            return cls._parse(text)
+        try:
+            whole, bucket = _whole_of(found[1]), _bucket_of(found[2])
+        except ValueError:
+            return cls._parse(text)  # whose error names all of it
+        return cls(whole.group, whole.sub_topology, bucket) if whole.bucket is None else cls._parse(text)
+
+    @classmethod
+    def _parse(cls, text: str) -> TaskName:
         prefix, slash, rest = text.rpartition("/")
         group: Group
+        found: re.Match[str] | None
         if found := _PARTITION.match(rest):
             group = PartitionGroup(int(found[1]))
         elif found := _SSP.match(rest):
@@ -215,3 +230,17 @@ class TaskName:
         if str(name) != text:  # leading zeros and the like: two texts must never mean one task
             raise ValueError(f"{text!r} is no task name: it would be written {str(name)!r}")
         return name
+
+
+@lru_cache(maxsize=16_384)
+def _whole_of(text: str) -> TaskName:
+    """Siblings have this in common."""
+    return TaskName._parse(text)
+
+
+@lru_cache(maxsize=4_096)
+def _bucket_of(text: str) -> KeyBucket:
+    """Of the end of a name, such as `-1-4`."""
+    bucket = TaskName._parse(f"x{text}").bucket
+    assert bucket is not None, text
+    return bucket

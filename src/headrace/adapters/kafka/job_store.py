@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -46,6 +47,7 @@ START_TRIES = 3
 CHANGE_S = 5.0  # for so long a reader may see one topic as it was before a transaction, and another as it is after it
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
+_SORT_KEY = attrgetter("sort_key")
 JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
 
 
@@ -283,7 +285,7 @@ class KafkaJobStore(JobStore):
                 f"{checkpoint_topic(self.application)!r}",
                 "records were removed from that topic: restore it, or run the application under another name",
             )
-        return {task: found[task] for task in sorted(task.name for task in model.tasks)}
+        return {task: found[task] for task in sorted(found.keys() & {task.name for task in model.tasks}, key=_SORT_KEY)}
 
     # --- rounds: workers commit -------------------------------------------------------------------------------------
 

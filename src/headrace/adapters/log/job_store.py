@@ -145,7 +145,7 @@ class LogJobStore(JobStore):
         rows = db.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
         where = f"of application {self.application!r}"
         found = [decode(Checkpoint, text, f"checkpoint of task {task!r} {where}") for task, text in rows]
-        return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda checkpoint: checkpoint.task)}
+        return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda one: one.task.sort_key)}
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
 

@@ -82,7 +82,10 @@ class _StartpointResolver:
         self.asked, self.rewinds, self.named = asked, rewinds, named
         # These times show which was applied last: a clock that goes back must not decide.
         self.now_us = max(rewinds.now_us, 1 + max((record.applied_at_us for record in asked.records.values()), default=0))
-        self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
+        self.checkpoints = {
+            task: replace(checkpoint, spent_startpoints={}) if checkpoint.spent_startpoints else checkpoint
+            for task, checkpoint in checkpoints.items()
+        }
         self.owners = owners_of((task, one.positions) for task, one in self.checkpoints.items())
         self.records = dict(asked.records) | applied_by(asked.records, stored, rewinds.now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}

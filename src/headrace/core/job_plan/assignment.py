@@ -42,7 +42,7 @@ def tasks_of(
     `IncompatibleChangeError` where under state it does not give a partition that a stream has grown by to the task that has
     its keys; `NotSupportedError` where every task would read everything under state, or under a factor above 1.
     """
-    everything = sorted(set(ssps))
+    everything = sorted(set(ssps), key=attrgetter("sort_key"))
     assert all(ssp.key_bucket is None for ssp in everything), "tasks are made of whole partitions"
     keeps = has_state(sub)
     if keeps:
@@ -138,9 +138,9 @@ def _owners(previous: Assignment, sub_topology: str | None) -> dict[SSP, TaskNam
     """
     readers: dict[SSP, set[TaskName]] = {}
     for ssp, names in previous.items():
-        own = {TaskName(name.group) for name in names if name.sub_topology == sub_topology}
-        readers.setdefault(ssp.whole, set()).update(own)
-    return {ssp: min(readers[ssp]) for ssp in sorted(readers) if len(readers[ssp]) == 1}
+        groups = {name.group for name in names if name.sub_topology == sub_topology}
+        readers.setdefault(ssp.whole, set()).update(map(TaskName, groups))
+    return {ssp: min(readers[ssp]) for ssp in sorted(readers, key=attrgetter("sort_key")) if len(readers[ssp]) == 1}
 
 
 def _check_keys_stay(
@@ -149,9 +149,9 @@ def _check_keys_stay(
     """`IncompatibleChangeError` where a key of a stream would come to another task than its state and older records."""
     now = {ssp: name for name, members in groups.items() for ssp in members}
     counts = Counter(ssp.system_stream for ssp in before)
-    for ssp in sorted(now):
+    for ssp in sorted(now, key=attrgetter("sort_key")):
         count = counts[ssp.system_stream] or ssp.partition + 1
-        parent = replace(ssp, partition=ssp.partition % count)
+        parent = replace(ssp, partition=ssp.partition % count) if ssp.partition >= count else ssp
         if now[ssp] != now[parent]:
             raise IncompatibleChangeError(
                 f"sub-topology {sub.title!r} is incompatible with its stored state under ssp_grouper {grouper}: partition "

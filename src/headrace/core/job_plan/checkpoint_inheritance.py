@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from headrace.core.job_plan.assignment import owners_of
 from headrace.core.rounds.purging import lowest_positions
@@ -45,7 +46,9 @@ class InheritedPositions:
         return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
 
     def positions(self) -> list[tuple[SSP, int]]:
-        return sorted((ssp, position) for (_, ssp), position in self.by_task.items())
+        """Each position in a partition once: siblings share most."""
+        found = {(ssp, position) for (_, ssp), position in self.by_task.items()}
+        return sorted(found, key=lambda one: (one[0].sort_key, one[1]))
 
 
 def inherited_positions_of(
@@ -115,13 +118,18 @@ def check_tasks(
     streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
     timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
     tasks = [task for model in models for task in model.tasks]
+    kept = [
+        name
+        for name, one in stored.items()
+        if (one.head is not None and (name.sub_topology or "source") in kept_places)
+        or (_timer_is_set(one) and any(ssp.stream in timed for ssp in one.positions))
+    ]
+    if not kept:
+        return
     before = owners_of((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
     now, names = owners_of((task.name, task.ssps) for task in tasks), {task.name for task in tasks}
-    for name in sorted(stored):
+    for name in sorted(kept, key=attrgetter("sort_key")):
         checkpoint = stored[name]
-        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in kept_places
-        if not in_stores and not (_timer_is_set(checkpoint) and any(ssp.stream in timed for ssp in checkpoint.positions)):
-            continue
         for ssp in sorted(checkpoint.positions):
             if ssp.stream in streams and before[ssp] != now.get(ssp):
                 raise _refusal(

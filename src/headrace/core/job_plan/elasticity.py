@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import cache
 
 from headrace.model.job_model import TaskModel
 from headrace.model.streams import SystemStream
@@ -29,13 +30,19 @@ def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[SystemS
     assert task.name.bucket is None and all(ssp.key_bucket is None for ssp in task.ssps), f"{task.name} is cut already"
     if factor == 1 or all(ssp.system_stream in broadcast for ssp in task.ssps):
         return (task,)
+    name, parts = task.name, [(ssp, ssp.system_stream in broadcast) for ssp in task.ssps]
     return tuple(
         TaskModel(
-            TaskName(task.name.group, task.name.sub_topology, KeyBucket(index, factor)),
-            tuple(sorted(ssp if ssp.system_stream in broadcast else ssp.bucket(index) for ssp in task.ssps)),
+            TaskName(name.group, name.sub_topology, bucket),
+            tuple([ssp if is_whole else ssp.bucket(bucket.index) for ssp, is_whole in parts]),
         )
-        for index in range(factor)
+        for bucket in _buckets(factor)
     )
+
+
+@cache
+def _buckets(factor: int) -> tuple[KeyBucket, ...]:
+    return tuple(KeyBucket(index, factor) for index in range(factor))
 
 
 def bucketed(name: TaskName, factor: int) -> tuple[TaskName, ...]:

@@ -79,7 +79,7 @@ def _checked(groups: Any, ssps: Sequence[SSP], broadcast: Collection[SSP], title
     if not isinstance(groups, Mapping):
         raise ConfigError(f"{title}: group() returned {groups!r:.200}", _WANTED)
     known, of_all = set(ssps), set(broadcast)
-    owners: dict[SSP, TaskName] = {}
+    allowed, owners = known | of_all, dict[SSP, TaskName]()
     whole: dict[TaskName, frozenset[SSP]] = {}
     for name, members in groups.items():
         if not isinstance(name, TaskName) or name.sub_topology is not None or name.bucket is not None:
@@ -92,7 +92,7 @@ def _checked(groups: Any, ssps: Sequence[SSP], broadcast: Collection[SSP], title
             raise ConfigError(f"{title}: the partitions of task {name} are {members!r:.200}", _WANTED)
         # One more than there are: an endless iterable has one twice by then, or one that is not known.
         owned = list(islice(members, len(ssps) + len(of_all) + 1))
-        unknown = [f"{ssp!s:.200}" for ssp in owned if not isinstance(ssp, SSP) or ssp not in known | of_all]
+        unknown = [f"{ssp!s:.200}" for ssp in owned if not isinstance(ssp, SSP) or ssp not in allowed]
         if unknown:
             raise ConfigError(
                 f"{title}: task {name} has {min(unknown)}, which is none of the partitions that it was given", _WANTED

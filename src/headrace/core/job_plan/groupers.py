@@ -11,6 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from headrace.errors import ConfigError, StateError
@@ -84,7 +85,7 @@ class _BuiltIn(SystemStreamPartitionGrouper):
             )
             previous_assignment, ssps = {}, previous_assignment
         assert isinstance(previous_assignment, Mapping), previous_assignment
-        everything = sorted(set(ssps))
+        everything = sorted(set(ssps), key=attrgetter("sort_key"))
         assert all(ssp.key_bucket is None for ssp in (*everything, *previous_assignment)), "a grouper takes whole partitions"
         return self._grouped(previous_assignment, everything)
 
@@ -101,7 +102,7 @@ class _BuiltIn(SystemStreamPartitionGrouper):
             count = 0 if ssp.system_stream in others else counts.get(ssp.system_stream, 0)
             parent = SSP(ssp.system, ssp.stream, ssp.partition % count) if count else None
             owned.setdefault(self._name_of(ssp) if parent is None else previous[parent], set()).add(ssp)
-        return {name: frozenset(owned[name]) for name in sorted(owned)}
+        return {name: frozenset(owned[name]) for name in sorted(owned, key=attrgetter("sort_key"))}
 
     @abstractmethod
     def _name_of(self, ssp: SSP) -> TaskName:
@@ -200,7 +201,7 @@ def under_state(grouper: SystemStreamPartitionGrouper) -> SystemStreamPartitionG
 def _partition_counts(previous: PreviousAssignment) -> dict[SystemStream, int]:
     """How many partitions of each stream are assigned; they are numbered from 0 without a gap."""
     counts = Counter(ssp.system_stream for ssp in previous)
-    for ssp in sorted(previous):
+    for ssp in sorted(previous, key=attrgetter("sort_key")):
         if ssp.partition >= counts[ssp.system_stream]:
             raise StateError(
                 f"the previous assignment has {counts[ssp.system_stream]} partitions of stream {ssp.stream!r}, and among them "

@@ -48,7 +48,8 @@ def _unread(draft: Draft, snapshot: Snapshot) -> dict[str, int]:
     """Of the application's repartition streams that it reads no more, how many offsets it has not read."""
     terms, seen = draft.terms, draft.streams
     unread: dict[str, int] = {}
-    for ssp, position in sorted(lowest_positions(snapshot.checkpoints.values()).items()):
+    lowest = lowest_positions(snapshot.checkpoints.values())
+    for ssp, position in sorted(lowest.items(), key=lambda one: one[0].sort_key):
         found = seen.existing.get(ssp.stream)
         if ssp.stream in seen.counts or found is None or found.internal_of != terms.application:
             continue
@@ -105,7 +106,8 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
         for task in model.sub_topology(sub.name).tasks:
             found = snapshot.checkpoints.get(task.name)
             begun: dict[SSP, int] = {}
-            for ssp in task.partitions:
+            partitions = task.partitions
+            for ssp in partitions:
                 source, position = sources[ssp.stream], carried.position(task.name, ssp)
                 if source.broadcast:  # a task that is new has to read what the others have read
                     position = carried.by_task.get((task.name, ssp))
@@ -114,7 +116,8 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
                     position = starts.of(source, ssp, as_a_new_job=is_reset)
                 begun[ssp] = position
             watermarks = carried.watermarks_of(task, found)
-            watermarks |= inherited_watermarks(set(task.partitions) - set(watermarks), carried.watermarks, before)
+            if unknown := [ssp for ssp in partitions if ssp not in watermarks]:
+                watermarks |= inherited_watermarks(unknown, carried.watermarks, before)
             if found is None:
                 found = Checkpoint(task.name, RoundId(snapshot.epoch, sub.name, 0), model.version, begun)
             checkpoints[task.name] = replace(
@@ -144,6 +147,7 @@ class _Starts:
         self._before = before
         # Kept, as those of a stream to be created are made of its number of partitions each time.
         self._beginnings, self._ends, self._for_time = cache(offsets.beginnings), cache(offsets.ends), cache(offsets.for_time)
+        self._start_of = cache(start_of)
         self._known: dict[tuple[SSP, Startpoint], int] = {}
         self._empty: set[SSP] = set()
         self.bootstraps: set[SSP] = set()
@@ -152,7 +156,7 @@ class _Starts:
     def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
         is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
         is_at_first = is_born or source.kind is SourceKind.REPARTITION
-        start = start_of("earliest" if is_at_first else source.start)
+        start = self._start_of("earliest" if is_at_first else source.start)
         if (ssp, start) not in self._known:
             self._known[ssp, start] = self._resolved(ssp, start)
         if start.position_type is PositionType.BOOTSTRAP and ssp not in self._empty:

@@ -16,10 +16,11 @@ from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges
 from headrace.core.rounds.for_each_round import Handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange
-from headrace.core.rounds.partition_barrier import born_in
+from headrace.core.rounds.partition_barrier import Parents, born_in
 from headrace.core.rounds.purging import lowest_positions
 from headrace.errors import HeadraceError
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 
@@ -53,6 +54,11 @@ def _guilty(draft: Draft, snapshot: Snapshot, asked: StartpointRequests, error: 
     return reasons or dict.fromkeys(error.about, error.message)
 
 
+def _born_in(draft: Draft) -> dict[SSP, Parents]:
+    expansions = {name: one.expansions for name, one in draft.records.items() if one.expansions}
+    return born_in(assignment_of(draft.job_model), expansions) if expansions else {}
+
+
 def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Draft:
     terms = draft.terms
     rewinds = StateRewinds(
@@ -60,7 +66,7 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Dra
         draft.flows,
         draft.offsets,
         snapshot.now_us,
-        born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
+        _born_in(draft),
         formerly_other_inputs(draft.job_model),
         draft.streams.recreated,
     )

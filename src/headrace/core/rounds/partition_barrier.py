@@ -151,10 +151,9 @@ def inherited_watermarks(ssps: Iterable[SSP], known: Mapping[SSP, int], before: 
 
     `known`: of the partitions that were there. `before`: how many those were, by stream.
     """
-    grown = {ssp: replace(ssp, partition=ssp.partition % before[ssp.stream]) for ssp in ssps if ssp.stream in before}
-    return {
-        ssp: known[parent] for ssp, parent in sorted(grown.items()) if parent.partition != ssp.partition and parent in known
-    }
+    born = (ssp for ssp in ssps if ssp.partition >= before.get(ssp.stream, ssp.partition + 1))
+    parents = {ssp: replace(ssp, partition=ssp.partition % before[ssp.stream]) for ssp in born}
+    return {ssp: known[parent] for ssp, parent in sorted(parents.items()) if parent in known}
 
 
 # --- what is on record --------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ What is decided is in `core.job_plan`. Nothing that is stored has changed if thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import Flows, Operators, encode
@@ -54,6 +56,18 @@ def check_before_engine(
         raise made.error
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without looks for garbage in cycles: a plan makes up to millions of values, no cycles, and each look goes over all."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlanner:
     """Plans one application on its system: at the start, and whenever its streams or its requests have changed."""
@@ -64,6 +78,7 @@ class JobPlanner:
     backend: Backend
     log: Callable[[str], None]
 
+    @uncollected()
     def plan(self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
