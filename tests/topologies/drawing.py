@@ -16,6 +16,7 @@ STEPS_MAX, RECORDS_MAX = 10, 60
 EARLY_MS, LATE_MS = 3_000, 25_000  # times in ms: Kafka keeps no others
 CUTS = (1000, 1, 5, 40)
 FACTORS = (1, 2, 4)
+THREADS = (1, 3)
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class Drawn:
     cut: int
     containers: int
     factor: int
+    threads: int
     steps: Sequence[Step]
     sent: Sequence[Sent]
     pauses: Sequence[tuple[int, bool]]
 
     def spec(self, name: str) -> Spec:
         partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
-        keys = {"max_records_per_round": self.cut, "containers": self.containers, "elasticity_factor": self.factor}
+        keys = {"max_records_per_round": self.cut, "containers": self.containers}
+        keys |= {"elasticity_factor": self.factor, "task_threads": self.threads}
         return Spec(name, partitions, nodes_of(self.steps, is_accepted), keys)
 
     def records(self, spec: Spec) -> list[tuple[str, str | None, Any, int]]:
@@ -62,6 +65,7 @@ DRAWN = st.builds(
     cut=st.sampled_from(CUTS),
     containers=st.integers(1, 3),
     factor=st.sampled_from(FACTORS),
+    threads=st.sampled_from(THREADS),
     steps=st.lists(_numbers(99, 99, 99, HOW_MAX), min_size=1, max_size=STEPS_MAX),
     # left to itself hypothesis sends a handful; few are enough once it makes an example smaller
     sent=st.one_of(
@@ -87,4 +91,4 @@ def from_seed(draw: Random) -> Drawn:
     sent: Any = [(*numbers(3, KEYS, 99), ways[draw.choice(shifts)]()) for _ in range(RECORDS_MAX)]
     pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
     counts = (draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3))
-    return Drawn(*counts, draw.choice(FACTORS), steps, sent, pauses)
+    return Drawn(*counts, draw.choice(FACTORS), draw.choice(THREADS), steps, sent, pauses)
