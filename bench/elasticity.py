@@ -1,6 +1,6 @@
 """What an elasticity factor is worth, and what it costs, on this machine.
 
-    .venv/bin/python bench/elasticity.py [waiting|slices|buckets|planning|planning-on-kafka|all] [--factors 1,2] [--seconds N]
+    .venv/bin/python bench/elasticity.py [PART|all] [--factors 1,2,4,8,16] [--seconds N]
 
 `waiting`: a function that sleeps for 1 ms at each record (a look-up in a service, say) on ONE partition of the embedded log
 with 10,000 keys drawn at random. Throughput by factor, from the end of the first round, in which the job finds out that its

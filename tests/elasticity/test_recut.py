@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.elasticity.recut import Recut, Stored, positions_to_reach, recut, recut_of
+from headrace.core.keys import heads
+from headrace.core.keys.key_layout import slots_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
 from headrace.errors import IncompatibleChangeError
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.job_model import ContainerModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
     PositionType,
@@ -270,3 +272,17 @@ def test_tasks_share_keys_where_their_low_bits_meet(a: int, b: int, i: int, j: i
     one, other = name(0, i % a, a), name(int(is_other_partition), j % b, b)
     expected = low_bits(one)[0] == low_bits(other)[0] and bool(low_bits(one)[1] & low_bits(other)[1])
     assert one.shares_keys_with(other) == other.shares_keys_with(one) == expected
+
+
+def test_a_merge_whose_state_is_in_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "FILES_MAX", 5)
+    found = {}
+    for index in range(4):
+        task = name(0, index, 4)
+        slots = slots_of(task.bucket)
+        files = [StateFile(f"f{index}-{n}", StateFileKind.DELTA, 9, 1, "c", n, covers=slots) for n in range(2)]
+        found[task] = checkpoint_of(task, 7, head=Head(2, tuple(files), slots))
+    halves = after(stored_of(found), 4, 2, 1)
+    assert {len(one.head.files) for one in halves.checkpoints.values() if one.head} == {4}
+    with pytest.raises(IncompatibleChangeError, match=r"task Partition_0 would be in more than .* files of the 4 tasks"):
+        after(stored_of(found), 4, 1, 1)

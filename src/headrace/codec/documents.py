@@ -280,7 +280,8 @@ def _of_whole_partitions(stored: Checkpoint) -> Checkpoint:
     if bucket is None:
         maps = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
         return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
-    end, broadcast = f"/{bucket.index}", frozenset(_ssp_of(text).stream for text in map(str, stored.positions) if "/" not in text)
+    end, texts = f"/{bucket.index}", map(str, stored.positions)
+    broadcast = frozenset(_ssp_of(text).stream for text in texts if "/" not in text)
     maps = [{_ssp_of(text.removesuffix(end)).whole: value for text, value in each.items()} for each in by_text]
     return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2], broadcast=broadcast)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from headrace.core.job_plan.elasticity import bucketed
-from headrace.core.keys.heads import head_of
+from headrace.core.keys.heads import FILES_MAX, head_of, is_too_long
 from headrace.core.keys.key_layout import slots_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.rewinds import Rewind
@@ -129,8 +129,8 @@ def positions_to_reach(recut: Recut, checkpoints: Mapping[TaskName, Checkpoint])
 def recut(stored: Stored, by: Iterable[Recut]) -> tuple[Stored, tuple[str, ...]]:
     """What is stored, by the tasks that there shall be; and what is lost on the way, for people.
 
-    `IncompatibleChangeError` where positions of inputs that the job does not read now differ among tasks that become one:
-    no round could bring them together. Where `positions_to_reach` gives any, this must not be called.
+    `IncompatibleChangeError` where positions of inputs that the job does not read now differ among tasks that become one: no
+    round could bring them together; and where the state of one would be in more files than a checkpoint can name. Where `positions_to_reach` gives any, this must not be called.
     """
     notes: list[str] = []
     for one in by:
@@ -165,11 +165,18 @@ def _joined(parents: Sequence[Checkpoint], name: TaskName, by: Recut) -> Checkpo
     """
     newest = max(parents, key=lambda one: one.round_id.order)
     assert all(one.positions == newest.positions for one in parents), f"{name}: {[one.positions for one in parents]}"
+    head = head_of([one.head for one in parents], slots_of(name.bucket), by.whole)
+    if is_too_long(head):
+        raise IncompatibleChangeError(
+            f"the state of task {name} would be in more than {FILES_MAX:,} files of the {len(parents)} tasks that it is made of",
+            "set a factor nearer to the present one, let the tasks commit for a while, so that they write files of their own, and "
+            "then the next",
+        )
     by_age = sorted(parents, key=lambda one: one.round_id.order)
     return replace(
         newest,
         task=name,
-        head=head_of([one.head for one in parents], slots_of(name.bucket), by.whole),
+        head=head,
         watermarks=joined_reports(parents),
         event_timer_us=_earliest(one.event_timer_us for one in parents),
         wall_timer_us=_earliest(one.wall_timer_us for one in parents),
