@@ -130,7 +130,8 @@ def recut(stored: Stored, by: Iterable[Recut]) -> tuple[Stored, tuple[str, ...]]
     """What is stored, by the tasks that there shall be; and what is lost on the way, for people.
 
     `IncompatibleChangeError` where positions of inputs that the job does not read now differ among tasks that become one: no
-    round could bring them together; and where the state of one would be in more files than a checkpoint can name. Where `positions_to_reach` gives any, this must not be called.
+    round could bring them together; and where the state of one would be in more files than a checkpoint can name. Where
+    `positions_to_reach` gives any, this must not be called.
     """
     notes: list[str] = []
     for one in by:
@@ -168,9 +169,9 @@ def _joined(parents: Sequence[Checkpoint], name: TaskName, by: Recut) -> Checkpo
     head = head_of([one.head for one in parents], slots_of(name.bucket), by.whole)
     if is_too_long(head):
         raise IncompatibleChangeError(
-            f"the state of task {name} would be in more than {FILES_MAX:,} files of the {len(parents)} tasks that it is made of",
-            "set a factor nearer to the present one, let the tasks commit for a while, so that they write files of their own, and "
-            "then the next",
+            f"the state of task {name} would be in more than {FILES_MAX:,} files of the {len(parents)} tasks that it is of",
+            "set a factor nearer to the present one, let the job run until the tasks have written files of their own, and then "
+            "set the next",
         )
     by_age = sorted(parents, key=lambda one: one.round_id.order)
     return replace(
