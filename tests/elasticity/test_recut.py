@@ -284,5 +284,5 @@ def test_a_merge_whose_state_is_in_too_many_files_is_refused(monkeypatch: pytest
         found[task] = checkpoint_of(task, 7, head=Head(2, tuple(files), slots))
     halves = after(stored_of(found), 4, 2, 1)
     assert {len(one.head.files) for one in halves.checkpoints.values() if one.head} == {4}
-    with pytest.raises(IncompatibleChangeError, match=r"Partition_0 would be in more than .* files of the 4 tasks that it is of"):
+    with pytest.raises(IncompatibleChangeError, match=r"Partition_0 would be in more than .* of the 4 tasks that it is of"):
         after(stored_of(found), 4, 1, 1)
