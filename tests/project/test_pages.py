@@ -36,8 +36,8 @@ def test_a_block_that_is_not_run_is_known_here() -> None:
 
 
 def test_each_page_of_the_guide_has_code_that_runs() -> None:
-    for name in ("README", "docs/concepts", "docs/kafka", "docs/growing-streams", "docs/rewinding", "docs/state",
-                 "docs/testing", "docs/failures", "docs/configuration"):  # fmt: skip
+    for name in ("README", "docs/concepts", "docs/kafka", "docs/growing-streams", "docs/elasticity", "docs/rewinding",
+                 "docs/state", "docs/testing", "docs/failures", "docs/configuration"):  # fmt: skip
         assert any(block.not_run is None for block in BLOCKS[ROOT / f"{name}.md"]), name
 
 
