@@ -169,14 +169,15 @@ def show(target: Target, json: JsonOption = False) -> None:
         where = asked.sub_topology or "all sub-topologies"
         print(f"requested by {asked.requested_by}: {request_text(asked)} of {where} ({id_})")
     if history:
-        of_history = ("at", "what", "from", "to", "by", "outcome", "pause", "why")
+        of_history = ("at", "what", "from", "to", "by", "outcome", "pause", "phases", "why")
         print_table(of_history, [_row(one) for one in history], right=("pause",))
 
 
 def _row(one: Change) -> tuple[Any, ...]:
     pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
     before, after, why = (text or None for text in (one.before, one.after, one.why))
-    return iso(one.at_us), one.what, before, after, one.requested_by, one.outcome.value, pause, why
+    phases = ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in one.phases_us.items()) or None
+    return iso(one.at_us), one.what, before, after, one.requested_by, one.outcome.value, pause, phases, why
 
 
 def _entry(one: Change) -> dict[str, Any]:
@@ -188,5 +189,6 @@ def _entry(one: Change) -> dict[str, Any]:
         "by": one.requested_by or None,
         "outcome": one.outcome.value,
         "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
+        "phases_ms": {name: phase_us / 1000 for name, phase_us in one.phases_us.items()},
         "why": one.why or None,
     }

@@ -59,12 +59,14 @@ _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
     StoredSubTopology: ("elasticity_factor", "broadcast"),
     StoredTask: ("buckets",),
     Checkpoint: ("expiry_us", "closed_us"),
+    Change: ("phases_us",),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
     StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
     StoredSubTopology: _OMITTED[StoredSubTopology],
     StoredTask: _OMITTED[StoredTask],
     Checkpoint: _OMITTED[Checkpoint],
+    Change: _OMITTED[Change],
 }
 
 

@@ -16,6 +16,7 @@ from headrace.core.job_plan.history import key_of, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeKind, ChangeRequest
@@ -53,22 +54,23 @@ class ChangeRequests:
         return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
 
     def scales(
-        self, now_s: float, checkpoints: Mapping[TaskName, Checkpoint], near: int
+        self, now_s: float, runners: Iterable[SubTopologyRunner]
     ) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
         """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be
-        brought together first: each has at most `near` offsets before it. `checkpoints`: where the tasks are. What is further
-        apart waits, see `waiting`."""
+        brought together first: none has more before it than a round reads. What is further apart waits, see `waiting`."""
         plan = self._plan
         ids = self._metadata.requests(SCALES).keys() - set(plan.scales.settled)
         if not (ids or plan.waiting_scales):
             self.waiting = {}
             return (), {}
         asked = replace(scales_of(self._metadata), stored=plan.scales)
+        checkpoints = {task: one for runner in runners for task, one in list(runner.checkpoints.items())}
+        near = {runner.sub.title: runner.terms.max_records for runner in runners}
         decision = decided(plan.scale_terms, asked, plan.model, checkpoints)
         closing = {
             title: waiting.recut
             for title, waiting in decision.waiting.items()
-            if max(waiting.behind(checkpoints).values(), default=0) <= near and now_s >= self._again_s.get(title, now_s)
+            if max(waiting.behind(checkpoints).values(), default=0) <= near[title] and now_s >= self._again_s.get(title, now_s)
         }
         self.waiting = {title: waiting for title, waiting in decision.waiting.items() if title not in closing}
         merging = {one.sub_topology or "source": one for one in decision.recuts if one.merges}

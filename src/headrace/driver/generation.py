@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace.core.elasticity.recut import Recut
@@ -30,8 +30,6 @@ from headrace.errors import (
 from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.fault_injection import reached
-from headrace.model.checkpoint import Checkpoint
-from headrace.model.tasks import TaskName
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
@@ -45,11 +43,13 @@ ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_ro
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedJob:
-    """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background."""
+    """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background. `phases_s`: what
+    took how long."""
 
     plan: JobPlan
     runners: tuple[SubTopologyRunner, ...]
     maintenance: Maintenance
+    phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Generation:
@@ -88,6 +88,8 @@ class Generation:
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self._merging: Mapping[str, Recut] = {}
+        self._joining: set[str | None] = set()  # sub-topologies whose rounds bring tasks together
+        self.first_round_s: float | None = None  # how long the first round took
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -126,16 +128,6 @@ class Generation:
         self._done[name].set()
         self.publish(self.runners[name], force=True)
 
-    @property
-    def round_records(self) -> int:
-        """How many offsets of a partition a round reads at most, in any sub-topology."""
-        return min(runner.terms.max_records for runner in self.runners.values())
-
-    @property
-    def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        """Of all tasks, as committed."""
-        return {task: one for runner in self.runners.values() for task, one in list(runner.checkpoints.items())}
-
     def join(self) -> None:
         for thread in self._threads:
             thread.join()
@@ -152,13 +144,13 @@ class Generation:
     def yield_soon(self, merging: Mapping[str, Recut] | None = None) -> None:
         """End behind the rounds that run; these commit what they have reached. `merging`: by title the sub-topologies whose
         tasks are to be merged; these end behind rounds that bring them to the same positions."""
-        if self._ending.is_set():  # the rounds that bring tasks together are not cut in turn
-            return
-        self._merging = dict(merging or {})
+        if not self._ending.is_set():
+            self._merging = dict(merging or {})
         self._ending.set()
         self.wake()
-        for name, planned in list(self._current.items()):
-            self.runners[name].cut_round(planned)
+        for name, planned in list(self._current.items()):  # also at a second call: one was planned before the first
+            if name not in self._joining:
+                self.runners[name].cut_round(planned)
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
@@ -228,6 +220,7 @@ class Generation:
                 reached("scale", 3)
                 return
             reached("scale", 2)
+            self._joining.add(name)
             planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
             if planned is None:  # on Kafka what is committed can be read a moment later
                 self._wait(name, "tasks that are to be merged, to come together", min(0.1, self._pace.trigger_s))
@@ -302,6 +295,8 @@ class Generation:
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         runner.commit(planned, summaries)
+        if self.first_round_s is None:
+            self.first_round_s = time.monotonic() - self._began_s[runner.sub.name]
         reached("log", 13)
         if runner.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
             self.publish(runner, force=True)  # at once: a run that is killed has counted them

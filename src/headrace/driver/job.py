@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import ChangeRequest
+from headrace.model.change import Change, ChangeRequest
 from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobStore
 from headrace.state.files import StateFiles
@@ -86,7 +86,11 @@ class LaunchedJob:
 
     def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
         """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
-        return self.preparer.prepare(self.backend.store.acquire(self.lease(), now_us), before, requests)
+        began_s = time.monotonic()
+        epoch = self.backend.store.acquire(self.lease(), now_us)
+        held_s = time.monotonic()
+        prepared = self.preparer.prepare(epoch, before, requests)
+        return replace(prepared, phases_s={"fence": held_s - began_s, "plan": time.monotonic() - held_s})
 
 
 class Job:
@@ -106,6 +110,8 @@ class Job:
         self._generation.remember(_published(self._store))
         self._stopping = threading.Event()
         self._changing: tuple[ChangeRequest, ...] = ()  # why a new plan is due
+        self._seen_s = 0.0  # since when
+        self._unrecorded: Mapping[str, Change] = {}  # entries of the history that lack how long the first round took
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -263,21 +269,29 @@ class Job:
                 LOG.warning("waiting for the system, to make a new job model: %s", error.message)
                 self._stopping.wait(1.0)
         pause_s = time.monotonic() - began_s
+        phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
         LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
         reached("start", 12)
         self._generation.start()
         if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()
-        self._store_pause(prepared.plan, pause_s)
+        phases_us, pause_us = {name: round(seconds * 1e6) for name, seconds in phases_s.items()}, round(pause_s * 1e6)
+        changes = prepared.plan.changes.items()
+        with self._holding:
+            self._unrecorded = {key: replace(one, pause_us=pause_us, phases_us=phases_us) for key, one in changes}
+            self._record(self._unrecorded)
 
-    def _store_pause(self, plan: JobPlan, pause_s: float) -> None:
-        """Put on record how long no round ran for what the plan has changed."""
-        paused = {key: replace(change, pause_us=round(pause_s * 1e6)) for key, change in plan.changes.items()}
+    def _record_first_round(self, seconds: float) -> None:
+        """Add it to what is on record of the change before it."""
+        entries, self._unrecorded = self._unrecorded, {}
+        phase = {"first round": round(seconds * 1e6)}
+        self._record({key: replace(one, phases_us={**one.phases_us, **phase}) for key, one in entries.items()})
+
+    def _record(self, entries: Mapping[str, Change]) -> None:
+        """Put on record how long no round ran for what a plan has changed, and what took how long."""
         try:
-            with self._holding:
-                if paused:
-                    encoded = {key: encode(change) for key, change in paused.items()}
-                    self._store.write_metadata(plan.epoch, HISTORY, encoded)
+            if entries:
+                self._store.write_metadata(self._epoch, HISTORY, {key: encode(one) for key, one in entries.items()})
         except HeadraceError as error:
             LOG.warning("how long the pause was could not be stored: %s", error.message)
 
@@ -288,9 +302,11 @@ class Job:
                 with self._holding:
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
-                    generation = self._generation
-                    scales, merging = self._requests.scales(time.monotonic(), generation.checkpoints, generation.round_records)
+                    scales, merging = self._requests.scales(time.monotonic(), list(self._generation.runners.values()))
+                    if self._generation.first_round_s is not None:
+                        self._record_first_round(self._generation.first_round_s)
                     if found or scales:
+                        self._seen_s = self._seen_s if self._changing else time.monotonic()
                         self._changing = tuple(dict.fromkeys((*self._changing, *found, *scales)))
                         self._generation.yield_soon(merging)
             except FencedError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -36,7 +37,8 @@ class Change:
     """One entry of a job's history: what was requested by whom, and what came of it at `at_us` (µs since the epoch).
 
     `before` and `after` say what was changed from and to. `why`: the reason of a refusal, or what else is to be known.
-    `pause_us`: how long no round ran for it; None where none was cut short for it, or where that is not known.
+    `pause_us`: how long no round ran for it; None where none was cut short for it, or where that is not known. `phases_us`: how
+    long each part of the change took, in their order, with the first round behind it.
     """
 
     at_us: int
@@ -49,3 +51,4 @@ class Change:
     after: str = ""
     why: str = ""
     pause_us: int | None = None
+    phases_us: Mapping[str, int] = field(default_factory=dict)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -190,6 +189,9 @@ class Driver:
         if requests := (*self._requests.found(0.0, with_streams=False), *self._scales()):
             self._replan(requests)
         done = self._run_rounds()
+        if scales := self._scales():  # of tasks that were too far apart before
+            self._replan(scales)
+            done += self._run_rounds()
         self._requests.settle_startpoints(self.now_us)
         self._prepared.maintenance.keep()
         return done
@@ -212,8 +214,7 @@ class Driver:
     def _scales(self) -> Sequence[ChangeRequest]:
         """Another scale that is requested; before tasks are merged those that are behind read up to the others."""
         runners = self._prepared.runners
-        checkpoints = {task: one for runner in runners for task, one in runner.checkpoints.items()}
-        requests, merging = self._requests.scales(0.0, checkpoints, sys.maxsize)
+        requests, merging = self._requests.scales(0.0, runners)
         for runner in runners:
             recut = merging.get(runner.sub.title)
             while recut is not None and (limit := runner.limit_to_merge(recut)) is not None:
