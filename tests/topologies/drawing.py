@@ -22,7 +22,8 @@ THREADS = (1, 3)
 @dataclass(frozen=True)
 class Drawn:
     """Numbers, which a topology and what is sent are read off. `pauses`: after how many records the job comes to its end,
-    and whether the clock goes on by an hour then, by which inputs are idle."""
+    and whether the clock goes on by an hour then, by which inputs are idle. `factors`: those that follow at the first of the
+    pauses."""
 
     partitions: int
     global_partitions: int
@@ -33,6 +34,7 @@ class Drawn:
     steps: Sequence[Step]
     sent: Sequence[Sent]
     pauses: Sequence[tuple[int, bool]]
+    factors: Sequence[int] = ()
 
     def spec(self, name: str) -> Spec:
         partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
@@ -73,6 +75,7 @@ DRAWN = st.builds(
         st.lists(_SENT, min_size=RECORDS_MAX // 2, max_size=RECORDS_MAX),
     ),
     pauses=st.lists(st.tuples(st.integers(0, RECORDS_MAX), st.booleans()), max_size=3),
+    factors=st.lists(st.sampled_from((*FACTORS, 16)), max_size=3),
 )
 
 
@@ -91,4 +94,5 @@ def from_seed(draw: Random) -> Drawn:
     sent: Any = [(*numbers(3, KEYS, 99), ways[draw.choice(shifts)]()) for _ in range(RECORDS_MAX)]
     pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
     counts = (draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3))
-    return Drawn(*counts, draw.choice(FACTORS), draw.choice(THREADS), steps, sent, pauses)
+    factors = [draw.choice(FACTORS) for _ in range(draw.randint(0, 3))]
+    return Drawn(*counts, draw.choice(FACTORS), draw.choice(THREADS), steps, sent, pauses, factors)

@@ -17,7 +17,7 @@ def driven(drawn: Drawn) -> int | None:
     """How many records were compared; None where the application cannot be started."""
     spec = drawn.spec("random")
     records, pauses = drawn.records(spec), dict(drawn.pauses)
-    told: list[Told] = []
+    told, factors = list[Told](), list(drawn.factors)
     driver = Driver(build(spec), partitions={spec.input_name(stream): spec.partitions[stream] for stream in spec.inputs})
     run = recording(run_container, lambda: driver._system, told.append)
     with mock.patch("headrace.testing.driver.run_container", run):
@@ -30,6 +30,9 @@ def driven(drawn: Drawn) -> int | None:
             driver.send(spec.input_name(stream), key, value, at=time_us)
             if number in pauses:
                 driver.run()
+                if factors:
+                    driver.elasticity(factors.pop(0))
+                    driver.run()
                 if pauses[number]:
                     driver.advance("1 hour")
                     driver.run()

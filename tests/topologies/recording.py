@@ -68,13 +68,34 @@ def _read(system: Any, ssp: list[Any], piece: Mapping[str, int]) -> Told:
 
 def rounds_of(told: Iterable[Told], whole: str) -> dict[tuple[str, str], list[Round]]:
     """Per sub-topology and task the rounds that count, each building on the one before. `whole`: the stream that every virtual
-    task reads whole, whatever its name says."""
-    plans: dict[tuple[str, str], dict[str, tuple[Told, Told]]] = defaultdict(dict)
-    for plan in told:
-        sub = plan["round_id"].partition(":")[2].rpartition(":")[0]
+    task reads whole, whatever its name says.
+
+    Where the elasticity factor changes, a task is what the highest factor makes of it, all the time: of a round of a task that
+    has the keys of several, each has its part.
+    """
+    every = list(told)
+    finest: dict[str, int] = defaultdict(int)
+    for plan in every:
         for task in plan["tasks"]:
-            plans[sub, task["name"]][plan["round_id"]] = plan, task
+            finest[_sub_of(plan)] = max(_bucket_of(task["name"])[2], finest[_sub_of(plan)])
+    plans: dict[tuple[str, str], dict[str, tuple[Told, Told]]] = defaultdict(dict)
+    for plan in every:
+        sub = _sub_of(plan)
+        for task in plan["tasks"]:
+            name, index, factor = _bucket_of(task["name"])
+            for part in range(index, finest[sub], factor):
+                plans[sub, f"{name}-{part}-{finest[sub]}"][plan["round_id"]] = plan, task
     return {name: _chain(name, mine, whole) for name, mine in plans.items()}
+
+
+def _sub_of(plan: Told) -> str:
+    return str(plan["round_id"].partition(":")[2].rpartition(":")[0])
+
+
+def _bucket_of(task: str) -> tuple[str, int, int]:
+    """The name of a task as a whole, and which part of how many it is."""
+    virtual = re.fullmatch(r"(.*)-(\d+)-(\d+)", task)
+    return (virtual[1], int(virtual[2]), int(virtual[3])) if virtual else (task, 0, 1)
 
 
 def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]], whole: str) -> list[Round]:
@@ -87,22 +108,32 @@ def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]], whole: st
         ends = began | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in began}
         assert following in (None, ends), f"{name}: round {last} ended at {ends}, the next one began at {following}"
         following = began
-        chain.append(_round(last, plan, task, whole))
+        chain.append(_round(last, plan, task, name[1], whole))
         last = task["round_id"]
+        if last not in plans:  # a merged task builds on the newest round of its parts, which not all of them had a part in
+            last = next((id_ for id_ in reversed(plans) if _is_before(plans[id_], following)), last)
     assert following is not None and not any(following.values()), f"{name}: the first round, after {last}, began at {following}"
     return chain[::-1]
 
 
-def _round(round_id: str, plan: Told, task: Told, whole: str) -> Round:
+def _is_before(round_: tuple[Told, Told], following: Mapping[str, int]) -> bool:
+    """Whether a round that comes before has ended where another began."""
+    plan, task = round_
+    ends = task["positions"] | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in following}
+    return bool(ends == following)
+
+
+def _round(round_id: str, plan: Told, task: Told, part: str, whole: str) -> Round:
+    """What `part` of the task, the task itself perhaps, had of a round."""
     read = []
-    virtual = re.fullmatch(r".*-(\d+)-(\d+)", task["name"])
+    _, index, factor = _bucket_of(part)
     for piece in plan["read"]:
         position = task["positions"].get(str(piece["ssp"]))
         if position is None:
             continue
         _, stream, partition = plan["ssps"][piece["ssp"]]
         for offset, key, value, time_us in piece["records"]:
-            if virtual and stream != whole and _hash(key, offset) % int(virtual[2]) != int(virtual[1]):
+            if stream != whole and _hash(key, offset) % factor != index:
                 continue
             if offset >= position:
                 read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us))
