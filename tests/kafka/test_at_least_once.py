@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import headrace as hr
 from headrace.adapters.kafka import container_transaction
 from headrace.adapters.kafka.container_transaction import FlushedLane
 from headrace.errors import RoundFailedError
+from support import broker
 from support.fixtures import only_on
 from support.world import World, source_of
 
@@ -112,3 +113,23 @@ def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monk
     assert flushed[0] == "its outputs"
     assert flushed[1] == "its outputs"  # the first attempt never came to its checkpoints
     assert world.counts() == {f"k{i}": 2 for i in range(5)}
+
+
+def test_what_an_attempt_of_an_older_plan_writes_late_takes_no_checkpoints_place(world: Counting) -> None:
+    """It sleeps between its look at the epoch and its checkpoints, while plans follow that have its task again."""
+    world.send(20)
+    world.run()
+    before = [row for row in broker.read_topic(world.settings, f"{world.name}-checkpoints") if row["value"] is not None]
+    for factor in (2, 1):
+        with hr.elasticity(world.name, world.url) as scales:
+            scales.set(factor)
+        world.run()
+        world.send(20)
+    world.run()
+    producer = Producer(world.settings)
+    for row in before:
+        producer.produce(f"{world.name}-checkpoints", key=row["key"], value=row["value"], partition=0)
+    assert producer.flush(30) == 0
+    world.send(20)
+    world.run()
+    assert world.counts() == {f"k{i}": 16 for i in range(5)}

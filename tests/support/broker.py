@@ -91,8 +91,9 @@ def newest(rows: Iterable[Row]) -> dict[bytes, bytes]:
 
 def checkpoints_of(settings: Mapping[str, str], application: str) -> dict[str, dict[str, Any]]:
     """Every task's checkpoint, as it is committed."""
-    stands = newest(read_topic(settings, f"{application}-checkpoints"))
-    return {task.decode(): json.loads(text) for task, text in stands.items()}
+    stored = [json.loads(text) for text in newest(read_topic(settings, f"{application}-checkpoints")).values()]
+    current = max((one["job_model_version"] for one in stored), default=0)  # one of an older plan is no checkpoint
+    return {one["task"]: one for one in stored if one["job_model_version"] == current}
 
 
 def has_open_transaction(settings: Mapping[str, str], application: str) -> bool:

@@ -23,7 +23,15 @@ from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, tak
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, entries_of, entry_key, lane_id, metadata_topic
+from headrace.adapters.kafka.names import (
+    checkpoint_key,
+    checkpoint_topic,
+    coordinator_group,
+    entries_of,
+    entry_key,
+    lane_id,
+    metadata_topic,
+)
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
@@ -246,13 +254,15 @@ class KafkaJobStore(JobStore):
             if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
-        planned = {str(checkpoint.task).encode(): encode(checkpoint) for checkpoint in checkpoints}
+        planned = {checkpoint_key(str(one.task), model.version, self._exactly_once): encode(one) for one in checkpoints}
         records = dict.fromkeys(self._checkpoints.refresh()) | planned
         self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
-        if self._read(MODELS).get("current") != encoded or self._checkpoints.refresh().keys() != planned.keys():
+        there = self._checkpoints.refresh().keys()  # where no transaction fences, also what an older attempt writes late
+        is_ours = there == planned.keys() if self._exactly_once else there >= planned.keys()
+        if self._read(MODELS).get("current") != encoded or not is_ours:
             self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
                 f"application {self.application!r}: the job model was committed, but another one was read back",
@@ -267,8 +277,8 @@ class KafkaJobStore(JobStore):
                 return {}
             try:
                 return self._checkpoints_of(model)
-            except StorageError:  # who does not hold the application reads two topics, which a driver may be changing
-                if self._held is not None or time.monotonic() - began_s > CHANGE_S:
+            except StorageError as error:  # who does not hold the application reads two topics, which a driver may be changing
+                if isinstance(error, UnavailableError) or self._held is not None or time.monotonic() - began_s > CHANGE_S:
                     raise
             time.sleep(0.05)
 

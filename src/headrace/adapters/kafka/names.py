@@ -13,6 +13,12 @@ def metadata_topic(application: str) -> str:
     return f"{application}-metadata"
 
 
+def checkpoint_key(task: str, job_model: int, exactly_once: bool) -> bytes:
+    """The key of a task's checkpoint record. Where no transaction fences an attempt that sleeps past its successor, the version
+    of the job model is in it: such a record must not take the place of one that counts (protocol.md 12)."""
+    return (task if exactly_once else f"{task}@{job_model}").encode()
+
+
 def checkpoint_topic(application: str) -> str:
     return f"{application}-checkpoints"
 

@@ -15,7 +15,7 @@ from headrace.adapters.kafka.container_transaction import FlushedLane, Lane, Lan
 from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_together
 from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
-from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.adapters.kafka.names import checkpoint_key, checkpoint_topic
 from headrace.adapters.kafka.positions import Position, container_positions
 from headrace.codec.documents import decode, encode
 from headrace.core.topology.program import Program
@@ -48,7 +48,8 @@ class KafkaWorkerPorts(WorkerState):
         self._title = round_id_of(plan.round_id).sub_topology or "source"
         identity = (program.application, self._title, plan.lane, plan.epoch, plan.round_id)
         lane = Lane(*identity, self._client, terms["timeout_ms"], terms["producer_of"])
-        self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(lane)
+        self._exactly_once: bool = terms["exactly_once"]
+        self._transaction = (LaneTransaction if self._exactly_once else FlushedLane)(lane)
 
     def begin(self) -> list[Checkpoint] | None:
         """Take the lane, look whether the round may be worked, and open the transaction (steps 1 to 3)."""
@@ -81,7 +82,8 @@ class KafkaWorkerPorts(WorkerState):
             stored = topic.refresh()
         finally:
             topic.close()
-        found = [decode(Checkpoint, stored[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        names = [task.name for task in self._plan.tasks]
+        found = [decode(Checkpoint, stored[self._record_key(name)], f"checkpoint of task {name}") for name in names]
         if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
             raise RoundFailedError(
                 f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",
@@ -134,9 +136,12 @@ class KafkaWorkerPorts(WorkerState):
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Which process has the lane's producer now."""
         application = self._program.application
-        records = [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints]
+        records = [(self._record_key(str(checkpoint.task)), encode(checkpoint)) for checkpoint in checkpoints]
         self._transaction.commit(self._positions(checkpoints), records, checkpoint_topic(application))
         return process_token()
+
+    def _record_key(self, task: str) -> bytes:
+        return checkpoint_key(task, self._plan.job_model_version, self._exactly_once)
 
     def abandon(self) -> None:
         self._transaction.give_up()
