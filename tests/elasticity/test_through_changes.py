@@ -18,7 +18,7 @@ from headrace.testing import Driver
 HOUR_US = 3_600_000_000
 START_US = 1_700_000_000_000_000 // HOUR_US * HOUR_US
 KEYS = [f"k{number}" for number in range(24)]
-WAYS = ((1, 1), (1, 8, 1), (1, 2, 8, 4, 1), (4, 1, 16, 2), (8, 2, 8, 2), (2, 2, 1, 64, 1))
+WAYS = ((1, 8, 1), (1, 2, 8, 4, 1), (4, 1, 16, 2), (8, 2, 8, 2), (2, 2, 1, 64, 1))
 TEXT, JSON = hr.String(), hr.Json()
 OF_TIME = ("~timers.event", "~timers.wall", "~expiry")
 

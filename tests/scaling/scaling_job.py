@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from expansion.growing_job import GROUPS, OFTEN, VALUE, WINDOW_MS, Seen, group_of, passed_on
+from expansion.growing_job import GROUPS, OFTEN, VALUE, WINDOW_MS, Seen, group_of
 from kafka_expansion.checker import as_written, counted, counted_by_window, counts_are, last_values, once_and_in_order
 from kafka_expansion.producers import Ledger
 from support.checker import KillReport, Row, key_of, long_of, state_equals, window_of
 from support.log_states import stored_fields, stored_time_us
 
 GRACE_MS = 4_000
-FIRST_FACTOR = {"stateless": 1, "stateful": 1, "gated": 8}
+FIRST_FACTOR = {"stateful": 1, "gated": 8}
 GATED_KEY = "quick-0"
 OUTPUTS = ("passed", "windows", "finals", "groups")
 
@@ -56,25 +56,16 @@ def stateful(run: Any, counting: type[Seen] = Seen, **keys: Any) -> hr.App:
     return app
 
 
-def stateless(run: Any) -> hr.App:
-    app = run.app(**OFTEN)
-    records = app.stream(run.source, key=hr.String(), value=hr.Json(VALUE))
-    records.map_values(passed_on, value=hr.Json()).to(f"{app.name}-passed")
-    return app
-
-
 def judge(
     rows: Callable[[str], list[Row]],
     ledger: Ledger,
     report: KillReport,
-    state: Callable[[str], dict[tuple[bytes, bytes], bytes]] | None,
+    state: Callable[[str], dict[tuple[bytes, bytes], bytes]],
 ) -> None:
-    """Judge all that a job wrote by what it read. `state`: of the stateful one, what a store holds."""
+    """Judge all that a job wrote by what it read. `state`: what a store holds."""
     inputs, passed = rows("in"), rows("passed")
     report.checked("input, as the ledger has it", as_written(inputs, ledger))
     report.checked("passed on: each once, in order of its key", once_and_in_order(passed, ledger))
-    if state is None:
-        return
     report.checked("keys in one task under each factor", one_task_per_key_and_factor(passed))
     wrong = [(row["key"], value) for row in passed if (value := json.loads(row["value"]))["n"] != value["seq"]]
     assert not wrong, f"{len(wrong)} counts by hand are wrong, the first: {wrong[0]}"

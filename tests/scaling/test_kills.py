@@ -54,12 +54,6 @@ def next_factor(factor: int, *, is_merge: bool) -> int:
     return 1 if is_merge and following > factor else following
 
 
-def test_nothing_is_lost_or_doubled_when_the_driver_is_killed_at_every_step_of_a_change(
-    tmp_path: Path, children: Children, place: Place
-) -> None:
-    killed(tmp_path, children, "stateless", place, [*STORING_START_STEPS, ("scale", 1), ("scale", 4), ("scale", 5)])
-
-
 def test_state_is_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     tmp_path: Path, children: Children, place: Place
 ) -> None:

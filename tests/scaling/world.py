@@ -21,7 +21,7 @@ class ScalingWorld(GrowingWorld):
 
     def __init__(self, folder: Path, place: Place, children: Children, shape: str) -> None:
         World.__init__(self, folder, place, children, f"scaling.scaling_job:{shape}")
-        self.is_stateful = shape != "stateless"
+        self.is_stateful = True
         self.system.create_stream(self.stream("in"), PARTITIONS)
         for part in OUTPUTS:
             self.system.create_stream(self.stream(part), OUTPUT_PARTITIONS)
@@ -59,4 +59,4 @@ class ScalingWorld(GrowingWorld):
 
     def judge(self, report: KillReport) -> None:
         assert self.ledger is not None
-        judge(self.rows, self.ledger, report, self.state if self.is_stateful else None)
+        judge(self.rows, self.ledger, report, self.state)
