@@ -25,6 +25,7 @@ REQUEST_S = 5.0  # for this long one request is waited for
 LOOK_S = 1.0  # for this long a look waits that is made again anyway
 SAY_AGAIN_S = 60.0  # how often it says the same again
 ANSWERED_S_MAX = 30.0  # librdkafka gives up after the time of each request, which is less
+BROKERS_S = 10.0  # for this long a broker that has just started may list none
 SETTLE_S = 5.0  # how long errors that may be temporary are retried: a refused user, an unknown topic
 SAY_S = 2.0  # after this long a wait says what it waits for
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
@@ -344,7 +345,12 @@ class Admin:
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where we have no right to read it."""
-        resource = ConfigResource(ResourceType.BROKER, str(min(self._listed("list the brokers").brokers)))
+        began_s = time.monotonic()
+        while not (brokers := self._listed("list the brokers").brokers):  # one that has just started may not know itself
+            if time.monotonic() - began_s > BROKERS_S:
+                raise UnavailableError(f"Kafka lists no broker, for {BROKERS_S:g} s", "is the cluster starting? Try again")
+            time.sleep(0.1)
+        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
 
         def ask() -> Any:
             answers = self._requested(lambda c: c.describe_configs([resource], request_timeout=self._request_s))
