@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from headrace.errors import UnavailableError
+from headrace.errors import StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports import JobStore
 
+CHANGE_S = 5.0  # a change of plan is not seen whole for so long at most
 CHANGES_S = 30.0  # a job whose plan changes all the time is read again for so long
 
 
@@ -20,7 +21,17 @@ def plan_and_checkpoints(store: JobStore) -> tuple[JobModel | None, Mapping[Task
     began_s = time.monotonic()
     model = store.job_model()
     while model is not None:
-        checkpoints, after = store.checkpoints(), store.job_model()
+        try:
+            checkpoints = store.checkpoints()
+        except UnavailableError:
+            raise
+        except StorageError:  # a reader may see one topic as it was before a transaction, and another as it is after it
+            if time.monotonic() - began_s > CHANGE_S:
+                raise
+            time.sleep(0.05)
+            model = store.job_model()
+            continue
+        after = store.job_model()
         if after is not None and after.version == model.version:
             return model, checkpoints
         if time.monotonic() - began_s > CHANGES_S:

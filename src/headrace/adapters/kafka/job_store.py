@@ -52,7 +52,6 @@ from headrace.ports import DriverLease, JobStore, Metadata, RoundCommit, SystemP
 LOG = logging.getLogger("headrace.kafka")
 FENCE_S = 30.0
 START_TRIES = 3
-CHANGE_S = 5.0  # for so long a reader may see one topic as it was before a transaction, and another as it is after it
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
 _SORT_KEY = attrgetter("sort_key")
@@ -270,19 +269,9 @@ class KafkaJobStore(JobStore):
             )
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        began_s = time.monotonic()
-        while True:
-            model = self._model or self.job_model()
-            if model is None:
-                return {}
-            try:
-                return self._checkpoints_of(model)
-            except StorageError as error:  # who does not hold the application reads two topics, which a driver may be changing
-                if isinstance(error, UnavailableError) or self._held is not None or time.monotonic() - began_s > CHANGE_S:
-                    raise
-            time.sleep(0.05)
-
-    def _checkpoints_of(self, model: JobModel) -> dict[TaskName, Checkpoint]:
+        model = self._model or self.job_model()
+        if model is None:
+            return {}
         text = f"of application {self.application!r}"
         values = self._checkpoints.refresh().items()
         stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
