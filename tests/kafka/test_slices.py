@@ -16,8 +16,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
+from headrace.adapters.spark import engine
 from headrace.adapters.spark.engine import SparkEngine
-from headrace.adapters.spark.routing import with_low_bits
+from headrace.adapters.spark.routing import drop_exchanges, with_low_bits
 from headrace.core.keys.hashing import key_bucket, null_key_bucket
 from headrace.driver.rounds import round_planner
 from headrace.exchange.messages import Summary, decoded_summary
@@ -304,9 +305,21 @@ def test_a_broadcast_stream_comes_to_all_containers_and_is_fetched_once(world: S
         assert seen.fetched() == len(names) + len(records)
 
 
-def test_the_files_of_an_exchange_are_deleted_with_its_round(world: Sliced, large_rounds: None) -> None:
+def test_the_files_of_an_exchange_are_deleted_with_its_round(
+    world: Sliced, large_rounds: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = world.spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    folders, before = [Path(str(folder)) for folder in disk.localDirs()], list[int]()
+
+    def files() -> list[Path]:
+        return [path for folder in folders for path in folder.rglob("shuffle_*")]
+
+    def drop(collected: Any) -> None:
+        before.append(len(files()))
+        drop_exchanges(collected)
+
+    monkeypatch.setattr(engine, "drop_exchanges", drop)
     world.send(100)
     caught_up_on_spark(world.application(is_column=True))
-    disk = world.spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    folders = [Path(str(folder)) for folder in disk.localDirs()]
-    waited(lambda: not [path for folder in folders for path in folder.rglob("shuffle_*")], wait_s=20.0)
+    assert any(before), "no exchange has left files"
+    waited(lambda: not files(), wait_s=20.0)

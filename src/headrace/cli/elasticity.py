@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.jobs import change_as_json
 from headrace.cli.output import counted, fail, iso, print_json, print_table, report
 from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
@@ -151,10 +152,10 @@ def show(target: Target, json: JsonOption = False) -> None:
                     for one in views
                 ],
                 "requests": [
-                    {"id": id_, "what": request_text(one), "sub_topology": one.sub_topology, "by": one.requested_by}
+                    {"id": id_, "what": request_text(one), "sub_topology": one.sub_topology, "requested_by": one.requested_by}
                     for id_, one in open_.items()
                 ],
-                "history": [_entry(one) for one in history],
+                "history": [change_as_json(one) for one in history],
             }
         )
         return
@@ -178,17 +179,3 @@ def _row(one: Change) -> tuple[Any, ...]:
     before, after, why = (text or None for text in (one.before, one.after, one.why))
     phases = ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in one.phases_us.items()) or None
     return iso(one.at_us), one.what, before, after, one.requested_by, one.outcome.value, pause, phases, why
-
-
-def _entry(one: Change) -> dict[str, Any]:
-    return {
-        "at": iso(one.at_us),
-        "what": one.what,
-        "from": one.before or None,
-        "to": one.after or None,
-        "by": one.requested_by or None,
-        "outcome": one.outcome.value,
-        "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
-        "phases_ms": {name: phase_us / 1000 for name, phase_us in one.phases_us.items()},
-        "why": one.why or None,
-    }

@@ -170,7 +170,7 @@ def history(target: Target, json: JsonOption = False) -> None:
         metadata = job.system.metadata_store(target.application)
         changes = list(history_of(metadata, lambda error: say(f"warning: {error.message}")).values())
     if json:
-        print_json({"application": target.application, "changes": [_change(one) for one in changes]})
+        print_json({"application": target.application, "changes": [change_as_json(one) for one in changes]})
     elif changes:
         print_table(_CHANGE_NAMES, [_row_of(one) for one in changes], right=("job model", "pause"))
     else:
@@ -183,7 +183,8 @@ def _row_of(one: Change) -> tuple[Any, ...]:
     return iso(one.at_us), f"{one.kind}: {one.what}", one.requested_by or None, one.outcome.value, one.job_model, pause, *texts
 
 
-def _change(one: Change) -> dict[str, Any]:
+def change_as_json(one: Change) -> dict[str, Any]:
+    """An entry of the history, for programs."""
     return {
         "at": iso(one.at_us),
         "kind": one.kind.value,

@@ -4,22 +4,17 @@ Seed: SEP-32.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
+from headrace.client.application_client import ApplicationClient, named
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES, history_of, scales_of
-from headrace.config.loading import Config, load_config
 from headrace.core.elasticity.scales import ScaledSub, ScaleRequests, ScaleTerms, decided, refusal_of, scaled_sub
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.topology.sub_topologies import sub_topologies_of
@@ -31,7 +26,6 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.scale import Scale, ScaleRequest
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +80,15 @@ def elasticity(application: Any, system: str | None = None) -> Elasticity:
 
     `system` is the URL of where it runs, as configured if None. Use it in a `with`.
     """
-    overrides = [] if system is None else [f"system={system}"]
-    if isinstance(application, str):
-        return Elasticity(application, load_config(Path.cwd(), os.environ, {}, overrides))
-    return Elasticity(application.name, wiring.config_of(application, overrides), application.topology())
+    return Elasticity(*named(application, system))
 
 
-class Elasticity:
+class Elasticity(ApplicationClient):
     """The scales of one application. Use it in a `with`.
 
     A running job applies what is set within a second, any other at its next start, and keeps it: a restart changes a scale only
     where the configuration was edited. Errors are raised before anything is written.
     """
-
-    def __init__(self, application: str, config: Config, topology: Topology | None = None, system: Any = None) -> None:
-        self.application = application
-        self._config, self._topology, self._given = config, topology, system
-        self._system: Any = system
-        self._opened_here = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            if self._given is None:
-                opened = wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
-                self._system = opening.enter_context(opened)
-            self._opened_here = opening.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._opened_here.close()
-        self._system = self._given
 
     # --- changing ---------------------------------------------------------------------------------------------------
 

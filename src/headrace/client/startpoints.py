@@ -4,25 +4,21 @@ what became of each, deleting them; and positions as a whole, for another day. H
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headrace import wiring
+from headrace.client.application_client import ApplicationClient, named
 from headrace.client.job_view import StoredJob, stored_job
 from headrace.client.positions_file import Exported, positions_of, wanted_of
 from headrace.client.startpoint_manager import KnownStartpoint, OffsetManager, StartpointManager, check_deletable
 from headrace.client.startpoint_previews import check_partition, entries_for, entries_of, preview_of, stamped, startpoint_of
-from headrace.config.loading import Config, load_config
 from headrace.core.rewind.previews import StartpointPreview
 from headrace.errors import ConfigError
 from headrace.model.startpoint import state_policy_of
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Topology
 from headrace.ports import MetadataStore
 from headrace.wiring.request_store import metadata_elsewhere
 
@@ -32,39 +28,22 @@ def startpoints(application: Any, system: str | None = None) -> Startpoints:
 
     `system` is the URL of where it runs, as configured if None. Use it in a `with`.
     """
-    overrides = [] if system is None else [f"system={system}"]
-    if isinstance(application, str):
-        return Startpoints(application, load_config(Path.cwd(), os.environ, {}, overrides))
-    return Startpoints(application.name, wiring.config_of(application, overrides), application.topology())
+    return Startpoints(*named(application, system))
 
 
-class Startpoints:
+class Startpoints(ApplicationClient):
     """The startpoints of one application: where its tasks resume reading, whatever they have committed.
 
     Use it in a `with`. A running job applies what is set within a second, any other at its next start. Errors
     are raised before anything is written.
     """
 
-    def __init__(self, application: str, config: Config, topology: Topology | None = None, system: Any = None) -> None:
-        self.application = application
-        self._config, self._topology, self._given = config, topology, system
-        self._system: Any = system
-        self._elsewhere: MetadataStore | None = None
-        self._opened_here = ExitStack()
+    _elsewhere: MetadataStore | None = None
 
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            if self._given is None:
-                opened = wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
-                self._system = opening.enter_context(opened)
-            elsewhere = metadata_elsewhere(self._config, self.application, wiring.LOOK_UP_WAIT_S)
-            self._elsewhere = opening.enter_context(elsewhere)
-            self._opened_here = opening.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._opened_here.close()
-        self._system, self._elsewhere = self._given, None
+    def _open_more(self, opening: ExitStack) -> None:
+        elsewhere = metadata_elsewhere(self._config, self.application, wiring.LOOK_UP_WAIT_S)
+        self._elsewhere = opening.enter_context(elsewhere)
+        opening.callback(setattr, self, "_elsewhere", None)
 
     # --- setting ----------------------------------------------------------------------------------------------------
 

@@ -144,13 +144,13 @@ class Generation:
     def yield_soon(self, merging: Mapping[str, Recut] | None = None) -> None:
         """End behind the rounds that run; these commit what they have reached. `merging`: by title the sub-topologies whose
         tasks are to be merged; these end behind rounds that bring them to the same positions."""
-        if not self._ending.is_set():
-            self._merging = dict(merging or {})
+        if self._ending.is_set():  # the rounds that bring tasks together are not cut in turn
+            return
+        self._merging = dict(merging or {})
         self._ending.set()
         self.wake()
-        for name, planned in list(self._current.items()):  # also at a second call: one was planned before the first
-            if name not in self._joining:
-                self.runners[name].cut_round(planned)
+        for name, planned in list(self._current.items()):
+            self.runners[name].cut_round(planned)
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
@@ -271,7 +271,8 @@ class Generation:
         self._current[name] = planned
         self._waiting_for[name] = f"round {planned.id}"
         try:
-            if not self._stopping.is_set():
+            # One that was planned before the end was seen is not begun: there is nothing of it to commit.
+            if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
                 self._run(runner, planned)
             return True
         except EndlessTimersError:

@@ -155,7 +155,7 @@ class _Container:
                     yield reader, ssp, self._raw_rows(reader, ssp, offsets, rows), False
 
     def _read(self) -> Iterator[tuple[int, int, Rows, bool]]:
-        """What the container reads by itself: range by range, or, where several threads process it, from all ranges in turn."""
+        """What the container itself reads: range by range, or, where several threads process it, from all ranges in turn."""
         pieces = ((number, piece) for number, piece in enumerate(self.plan.ranges) if self._reads(piece))
         turns = deque((piece.ssp, self.ports.read(number)) for number, piece in pieces)
         full = 0  # so many ranges one behind the other have tasks that have enough to do

@@ -1,6 +1,6 @@
 """What a container writes in a round: gathered task by task, and joined at the end in the order of the records it came of.
 
-Tasks may run in several threads, and how they take turns is chance. So each gathers by itself, and what it gathered keeps its
+Tasks may run in several threads, and how they take turns is chance. So each gathers alone, and what it gathered keeps its
 order; between tasks the order is made: by when in a round it was emitted (`SECTIONS`), then by SSP and offset of origin. So the
 virtual tasks of a partition write what the whole task would have written, in the same order."""
 

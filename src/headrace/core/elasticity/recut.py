@@ -13,7 +13,7 @@ it, as the seed leaves state to the future.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headrace.core.job_plan.elasticity import bucketed
@@ -75,10 +75,10 @@ class Stored:
 class StoredChanges:
     """What of two states of what is stored differs, by key; None for what is to be deleted."""
 
-    versions: Mapping[str, StateVersion | None]
-    cuts: Mapping[str, ConsistentCut | None]
-    startpoints: Mapping[str, StartpointRecord | None]
-    rewinds: Mapping[str, Rewind | None]
+    versions: Mapping[str, StateVersion | None] = field(default_factory=dict)
+    cuts: Mapping[str, ConsistentCut | None] = field(default_factory=dict)
+    startpoints: Mapping[str, StartpointRecord | None] = field(default_factory=dict)
+    rewinds: Mapping[str, Rewind | None] = field(default_factory=dict)
 
 
 def stored_changes_between(before: Stored, after: Stored) -> StoredChanges:

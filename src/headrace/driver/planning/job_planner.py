@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headrace.codec.documents import Flows, Operators, encode
 from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS
 from headrace.config.loading import Config
-from headrace.core.elasticity.recut import stored_changes_between
+from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
@@ -155,7 +155,7 @@ class JobPlanner:
         """What is stored with the plan, as bytes."""
         stored = SystemStreamPartitionAssignmentManager(self.backend.system.metadata_store(self.topology.application))
         assignment = merged(draft.streams.assignment, assignment_of(draft.job_model))
-        recut = stored_changes_between(snapshot.stored, (draft.past or snapshot).stored)
+        recut = StoredChanges() if draft.past is None else stored_changes_between(snapshot.stored, draft.past.stored)
         scales = stored_scales(snapshot.scales, draft.scaling)
         changes: dict[str, Mapping[str, bytes | None]] = {
             STARTPOINTS: _encoded({**recut.startpoints, **draft.changed_startpoints}),

@@ -329,7 +329,7 @@ def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
 
 
 def _led_ssps(containers: Iterable[ContainerModel], program: Program) -> frozenset[SSP]:
-    """The partitions of virtual tasks whose lead a container cannot bound by itself: the tasks are in several containers, or
+    """The partitions of virtual tasks whose lead a container cannot bound alone: the tasks are in several containers, or
     take what they read in an order of its own, and so all of it (`worker.merging`)."""
     lanes: dict[SSP, set[int]] = {}
     found = set()
