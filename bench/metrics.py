@@ -42,7 +42,7 @@ class Totals(hr.Processor):
         self.totals = context.store("totals")
 
     def process(self, record: Any) -> None:
-        self.totals.put(record.key, (self.totals.get(record.key) or 0) + record.value)
+        self.totals.put(self.totals.get(0) + record.value)
 
 
 def processed(app: hr.App) -> None:
