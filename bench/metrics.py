@@ -60,10 +60,12 @@ CASES: dict[str, tuple[Callable[[hr.App], None], int, int, int]] = {
 def cpu_s(case: str) -> float:
     declare, records, per_round, factor = CASES[case]
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as root:
-        places = {"system": f"log:{root}/log", "state_uri": f"{root}/state", "local_store_dir": f"{root}/stores"}
-        app = hr.App("bench", max_records_per_round=per_round, elasticity_factor=factor, **places)
+        url = f"log:{root}/log"
+        keys = {"state_uri": f"{root}/state", "local_store_dir": f"{root}/stores"}
+        scale = {"max_records_per_round": per_round, "elasticity_factor": factor}
+        app = hr.App("bench", config={"system": url, **keys, **scale})
         declare(app)
-        with hr.open_system(places["system"]) as system:
+        with hr.open_system(url) as system:
             system.create_stream("in", 1)
             system.produce("in", [(f"k{n % 1_000}", n) for n in range(records)], key=hr.String(), value=hr.Long())
         job = launched(app, config_of(app), InlineEngine(run_container), lambda line: None)
