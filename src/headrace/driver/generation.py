@@ -6,14 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from headrace.core.elasticity.recut import Recut
+from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.job_status import SubTopologyStatus
+from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
@@ -70,7 +72,7 @@ class Generation:
     ) -> None:
         self.plan, self.maintenance = prepared.plan, prepared.maintenance
         self.runners = {runner.sub.name: runner for runner in prepared.runners}
-        self._store, self._engine = backend.store, backend.engine
+        self._store, self._engine, self._metrics = backend.store, backend.engine, backend.metrics
         self._pace, self.caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(prepared.plan.subs)
@@ -357,27 +359,20 @@ class Generation:
 
     # --- what people see --------------------------------------------------------------------------------------------
 
+    def observation_of(self, runner: SubTopologyRunner) -> SubTopologyObservation:
+        """What is observed of a sub-topology now."""
+        observed = observation_of(runner, self._metrics, self._engine.slots, time.monotonic())
+        is_merging = runner.sub.title in self._watch.waiting
+        return replace(observed, is_changing=self._ending.is_set(), is_merging=is_merging)
+
     def status_of(self, runner: SubTopologyRunner) -> SubTopologyStatus:
         """The status of a sub-topology, for people."""
-        progress = runner.progress
-        seconds = max(time.monotonic() - self._started_s, 1e-3)
         return {
-            "records": progress.records,
-            "records_per_s": round(progress.records / seconds),
-            "records_written": progress.records_written,
-            "lag": progress.lag,
-            "round": progress.rounds,
-            "tasks": len(runner.tasks),
-            "containers": len(runner.model.containers),
-            "counters": dict(sorted(progress.counters.items())),
-            "counters_of_all_runs": progress.counters_of_all_runs(),
-            "timings_ms": progress.timings_ms,
+            **progress_status(runner, time.monotonic() - self._started_s),
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
-            "elasticity_factor": runner.model.elasticity_factor,
             "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
-            "notes": progress.notes[-3:],
-            "known_failures": len(runner.planner.known_failures),
+            "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
         }
 
     def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:
@@ -386,7 +381,8 @@ class Generation:
         if not force and now_s - self._published.get(runner.sub.name, 0.0) < STATUS_S:
             return False
         self._published[runner.sub.name] = now_s
-        status = {**self.status_of(runner), "updated_us": self._pace.clock_us()}
+        measured = published_metrics(self._metrics, self.observation_of(runner))
+        status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
         try:
             self._store.publish_status(runner.sub.name, status)
         except HeadraceError as error:

@@ -12,11 +12,13 @@ from typing import Any
 from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY, SCALES
 from headrace.core.elasticity.scales import refusal_of
+from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
 from headrace.driver.job_status import JobStatus
 from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
@@ -275,16 +277,26 @@ class Job:
         self._generation.start()
         if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()
+        self._measured_change(pause_s, phases_s)
         phases_us, pause_us = {name: round(seconds * 1e6) for name, seconds in phases_s.items()}, round(pause_s * 1e6)
         changes = prepared.plan.changes.items()
         with self._holding:
             self._unrecorded = {key: replace(one, pause_us=pause_us, phases_us=phases_us) for key, one in changes}
             self._record(self._unrecorded)
 
+    def _measured_change(self, pause_s: float, phases_s: Mapping[str, float]) -> None:
+        backend = self._launched.backend
+        before = backend.metrics.values("").get("change-phase-ns", {})
+        phases = dict.fromkeys(before, 0) | {name: round(seconds * 1e9) for name, seconds in phases_s.items()}
+        pause = {"": round(pause_s * 1e9)}
+        backend.measured({"plan-changes": {"": 1}, "change-pause-ns": pause, "change-phase-ns": phases})
+
     def _record_first_round(self, seconds: float) -> None:
         """Add it to what is on record of the change before it."""
         entries, self._unrecorded = self._unrecorded, {}
         phase = {"first round": round(seconds * 1e6)}
+        if entries:
+            self._launched.backend.measured({"change-phase-ns": {"first round": round(seconds * 1e9)}})
         self._record({key: replace(one, phases_us={**one.phases_us, **phase}) for key, one in entries.items()})
 
     def _record(self, entries: Mapping[str, Change]) -> None:
@@ -346,8 +358,16 @@ class Job:
             "running": self.is_running,
             "epoch": generation.plan.epoch,
             "job_model": generation.plan.model.version,
+            "metrics": shown_job_metrics(self._launched.backend.metrics),
             "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
+
+
+    def observations(self) -> tuple[SubTopologyObservation, ...]:
+        """How busy each sub-topology and its tasks are, and how far behind, over the last 10 and 60 s."""
+        generation, is_due = self._generation, bool(self._changing)
+        found = map(generation.observation_of, generation.runners.values())
+        return tuple(replace(one, is_changing=one.is_changing or is_due) for one in found)
 
 
 def _published(store: JobStore) -> dict[str, dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 
 
-class SubTopologyStatus(TypedDict):
-    """One sub-topology since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet.
-    `scale_waits_for`: why another elasticity factor is not in force yet; empty where none waits."""
+class ProgressStatus(TypedDict):
+    """How far a sub-topology is, since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet."""
 
     records: int
     records_per_s: int
@@ -19,21 +21,51 @@ class SubTopologyStatus(TypedDict):
     counters: dict[str, int]
     counters_of_all_runs: dict[str, int]
     timings_ms: dict[str, float]
-    waiting_for: str
     elasticity_factor: int
-    scale_waits_for: str
-    stopped_by: str
     notes: list[str]
     known_failures: int
 
 
+class SubTopologyStatus(ProgressStatus):
+    """One sub-topology. `scale_waits_for`: why another elasticity factor is not in force yet; empty where none waits.
+    `metrics`: by name, since the plan was made: a number; of tasks and containers `sum` and `max`; and loads of the last 10 and
+    60 s."""
+
+    waiting_for: str
+    scale_waits_for: str
+    stopped_by: str
+    metrics: dict[str, Any]
+
+
+def progress_status(runner: SubTopologyRunner, seconds: float) -> ProgressStatus:
+    """What a sub-topology has done in so many seconds, for people."""
+    progress = runner.progress
+    return {
+        "records": progress.records,
+        "records_per_s": round(progress.records / max(seconds, 1e-3)),
+        "records_written": progress.records_written,
+        "lag": progress.lag,
+        "round": progress.rounds,
+        "tasks": len(runner.tasks),
+        "containers": len(runner.model.containers),
+        "counters": dict(sorted(progress.counters.items())),
+        "counters_of_all_runs": progress.counters_of_all_runs(),
+        "timings_ms": progress.timings_ms,
+        "elasticity_factor": runner.model.elasticity_factor,
+        "notes": progress.notes[-3:],
+        "known_failures": len(runner.planner.known_failures),
+    }
+
+
 class JobStatus(TypedDict):
-    """A job as a whole, and each of its sub-topologies by name; `source` is the one that reads the inputs."""
+    """A job as a whole, and each of its sub-topologies by name; `source` is the one that reads the inputs. `metrics`: of the
+    job itself, by name."""
 
     application: str
     running: bool
     epoch: int
     job_model: int
+    metrics: dict[str, Any]
     sub_topologies: dict[str, SubTopologyStatus]
 
 

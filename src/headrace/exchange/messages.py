@@ -113,6 +113,36 @@ class Failure(msgspec.Struct, frozen=True):
     traceback: str
 
 
+class TaskMeasures(msgspec.Struct, frozen=True, array_like=True):
+    """What was measured of one task in one round, under the names of `core.metrics.table` with `_` for `-`; times in ns.
+    `task`: its name. `local_bytes`: the size of its local store, None where the round did not open it."""
+
+    task: str
+    records_processed: int = 0
+    process_ns: int = 0
+    wait_ns: int = 0
+    store_identify_ns: int = 0
+    gets: int = 0
+    get_ns: int = 0
+    puts: int = 0
+    put_ns: int = 0
+    deletes: int = 0
+    delete_ns: int = 0
+    local_bytes: int | None = None
+
+
+class ContainerMeasures(msgspec.Struct, frozen=True):
+    """What was measured of one container in one round, named as in `TaskMeasures`. `records_fetched`: without those that the
+    engine has read for it. `tasks`: those that had anything to do. `threads`: how many processed rows."""
+
+    threads: int = 1
+    records_fetched: int = 0
+    total_input_consumption_ns: int = 0
+    keyhash_compute_ns: int = 0
+    commit_ns: int = 0
+    tasks: list[TaskMeasures] = []
+
+
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
     side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
@@ -133,6 +163,7 @@ class Summary(msgspec.Struct, frozen=True):
     waited_s: float = 0.0
     stopped: bool = False
     error: str | None = None
+    measures: ContainerMeasures = ContainerMeasures()
 
 
 encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode

@@ -29,13 +29,13 @@ from headrace.exchange.messages import RAW, ContainerPlan, Failure, InputRange, 
 from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.topology import Source, SourceKind
 from headrace.worker import dead_letters
-from headrace.worker.batch_keys import key_lows
 from headrace.worker.checkpoints import checkpoint_of
+from headrace.worker.measures import Measures
 from headrace.worker.merging import merging_tasks
 from headrace.worker.outputs import Outputs
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.round_limits import RoundLimits, Stopped
-from headrace.worker.rows import Field, Rows, flat
+from headrace.worker.rows import Field, Rows
 from headrace.worker.state.own_keys import check_own_keys
 from headrace.worker.task import FarTimes, TaskRun
 from headrace.worker.task_queues import Part
@@ -118,6 +118,7 @@ class _Container:
                 self.readers_of.setdefault(ssp, []).append(task_run)
         self.merging = merging_tasks(plan, program)
         self.tasks = TaskThreads(runs, self.merging, self.starts, plan.threads, self.limits)
+        self.measures = Measures()
         self.reached_offsets: dict[int, int] = {}  # where reading stopped
         self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that have not processed all that was read
         self.broadcast = {node.stream for node in program.nodes if isinstance(node, Source) and node.broadcast}
@@ -125,6 +126,8 @@ class _Container:
         self.endpoints_of: dict[str, list[int]] = {}
         for i in range(len(program.endpoints)):
             self.endpoints_of.setdefault(program.source(i).stream, []).append(i)
+        own_reads = {piece.ssp: self.endpoints_of[plan.ssps[piece.ssp][1]] for piece in plan.ranges if self._reads(piece)}
+        self.own_reads = {ssp: next(i for i in endpoints if i in self.direct) for ssp, endpoints in own_reads.items()}
 
     def reached(self, step: str) -> None:
         number = STEPS[self.plan.system].get(step)
@@ -145,7 +148,7 @@ class _Container:
 
     def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
         yield from self._read()
-        for endpoint, ssp, rows in _whole_records(prepared):
+        for endpoint, ssp, rows in _whole_records(self.measures.reading(prepared)):
             if endpoint != RAW:
                 yield endpoint, ssp, rows, True
                 continue
@@ -156,8 +159,8 @@ class _Container:
 
     def _read(self) -> Iterator[tuple[int, int, Rows, bool]]:
         """What the container itself reads: range by range, or, where several threads process it, from all ranges in turn."""
-        pieces = ((number, piece) for number, piece in enumerate(self.plan.ranges) if self._reads(piece))
-        turns = deque((piece.ssp, self.ports.read(number)) for number, piece in pieces)
+        pieces = ((number, piece) for number, piece in enumerate(self.plan.ranges) if piece.ssp in self.own_reads)
+        turns = deque((piece.ssp, self.measures.reading(self.ports.read(number))) for number, piece in pieces)
         full = 0  # so many ranges one behind the other have tasks that have enough to do
         while turns:
             ssp, batches = turns[0]
@@ -196,7 +199,9 @@ class _Container:
             return
         source = self.program.source(endpoint)
         is_table = source.kind is SourceKind.TABLE or source.of_table
-        lead = None if self._factor_of(ssp, readers) == 1 else self.plan.lead
+        factor = self._factor_of(ssp, readers)
+        lead = None if factor == 1 else self.plan.lead
+        is_first = self.own_reads.get(ssp) == endpoint  # of several endpoints of one stream each gets all of its rows
         start, may_stop = 0, self._may_stop(ssp)
         if may_stop and is_prepared:
             self._check_order(ssp, rows)
@@ -207,7 +212,9 @@ class _Container:
                 return
             stop = len(rows) if until is None or until > rows.offset[-1] else int(np.searchsorted(rows.offset, until))
             piece = rows if stop - start == len(rows) else rows.slice(start, stop)
-            owned = ((task_run, self._rows_of(task_run, ssp, own)) for task_run, own in self._by_task(ssp, piece))
+            shares = list(self._by_task(ssp, piece))
+            self.measures.fetched += (len(piece) if factor == 1 else sum(len(own) for _, own in shares)) if is_first else 0
+            owned = ((task_run, self._rows_of(task_run, ssp, own)) for task_run, own in shares)
             self.tasks.give([(task_run, Part(endpoint, is_table, is_prepared, own)) for task_run, own in owned if len(own)])
             start = stop
 
@@ -244,7 +251,7 @@ class _Container:
                 yield task_run, rows
                 rows = replace(rows, own_us=None)  # far times are looked at once
             return
-        buckets = (key_lows(flat(rows.key.raw), rows.offset) if rows.low is None else rows.low) & (factor - 1)
+        buckets = self.measures.lows(rows) & (factor - 1)
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
         places = {}
@@ -352,6 +359,7 @@ class _Container:
             cut_short=bool(self.reached_offsets or self.reached_by),
             worked_s=self.tasks.worked_s,
             waited_s=self.tasks.waited_s,
+            measures=self.measures.of_round(self.runs, self.tasks, timings_ms["write"]),
         )
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:

@@ -103,7 +103,7 @@ class TaskRun:
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
         self.state_if_open: Any = None
-        self.waited_to_open_s = 0.0
+        self.opened_s = self.waited_to_open_s = 0.0  # how long it took to open its state, and how much of that was waiting
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
@@ -163,7 +163,9 @@ class TaskRun:
             began_s, ready_s = time.monotonic(), thread_ready_s()
             self._entered = self._open_state()
             self.state_if_open = self._entered.__enter__()
-            self.waited_to_open_s += max(0.0, time.monotonic() - began_s - (thread_ready_s() - ready_s))
+            seconds = time.monotonic() - began_s
+            self.opened_s += seconds
+            self.waited_to_open_s += max(0.0, seconds - (thread_ready_s() - ready_s))
         return self.state_if_open
 
     def close(self, damage: Exception | None = None) -> None:

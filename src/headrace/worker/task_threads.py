@@ -39,9 +39,12 @@ class TaskThreads:
         self._error: BaseException | None = None
         self._is_closed = False
         self.is_threaded = min(threads, len(runs)) > 1
-        count = min(threads, len(runs)) if self.is_threaded else 0
+        self.threads = min(threads, len(runs)) if self.is_threaded else 1
+        count = self.threads if self.is_threaded else 0
         self._threads = [Thread(target=self._work, name=f"task-{number}", daemon=True) for number in range(count)]
         self.worked_s = self.waited_s = 0.0  # of functions of records: how long, and how much of it was no processor's time
+        self.process_s = [0.0] * len(runs)  # of each task all of its steps, without waiting for its state to be opened
+        self.wait_s = [0.0] * len(runs)  # of that, while it processed rows, no processor's time
 
     def __enter__(self) -> Self:
         return self
@@ -187,21 +190,23 @@ class TaskThreads:
     def _worked(self, turn: Turn, step: Step, parts: list[Part]) -> tuple[Turn, Step, int, float]:
         """Do it; gives how many rows in how many seconds."""
         run = self._runs[turn.number]
-        if step is Step.BEGIN:
-            run.begin()
-        elif step is Step.FINISH:
-            run.finish()
-        else:
-            self._limits.has_begun = True
-            began_s, ready_s, opened_s = time.monotonic(), thread_ready_s(), run.waited_to_open_s
-            rows = self._taken(run, turn, parts)
-            seconds, ready_s = time.monotonic() - began_s, thread_ready_s() - ready_s
-            opened_s = run.waited_to_open_s - opened_s
-            with self._changed:
-                self.worked_s += seconds - opened_s
-                self.waited_s += max(0.0, seconds - ready_s - opened_s)
-            return turn, step, rows, seconds
-        return turn, step, 0, 0.0
+        began_s, opened_s = time.monotonic(), run.waited_to_open_s
+        if step is not Step.TAKE:
+            (run.begin if step is Step.BEGIN else run.finish)()
+            self.process_s[turn.number] += time.monotonic() - began_s - (run.waited_to_open_s - opened_s)
+            return turn, step, 0, 0.0
+        self._limits.has_begun = True
+        ready_s = thread_ready_s()
+        rows = self._taken(run, turn, parts)
+        seconds, ready_s = time.monotonic() - began_s, thread_ready_s() - ready_s
+        worked_s = seconds - (run.waited_to_open_s - opened_s)
+        waited_s = max(0.0, worked_s - ready_s)
+        self.process_s[turn.number] += worked_s  # by this thread alone: it has the task
+        self.wait_s[turn.number] += waited_s
+        with self._changed:
+            self.worked_s += worked_s
+            self.waited_s += waited_s
+        return turn, step, rows, seconds
 
     def _taken(self, run: TaskRun, turn: Turn, parts: list[Part]) -> int:
         if not turn.queue.is_merging:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
-from headrace.adapters.lmdb.environments import Environment, damage_named
+from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
 from headrace.core.keys.key_layout import after_prefix
 from headrace.errors import StoreDamagedError
 
@@ -47,6 +47,11 @@ class TaskStore:
     @property
     def entries(self) -> int:
         return self._meta.entries
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its file."""
+        return (self.folder / DATA_FILE).stat().st_size
 
     def databases(self) -> list[str]:
         return sorted(name for name in self._handles if name != META_DB)

@@ -63,30 +63,30 @@ def plan(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) ->
     return draft
 
 
-def plan_while_running(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
+def plan_while_running(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) -> Draft | Refusal:
     """The plan of a job that runs. Where what has changed of its streams cannot be planned together, their readers stop as
     for any change that they cannot follow, and all others keep running."""
-    made = plan_without_refused_scales(terms, snapshot)
+    made = plan_without_refused_scales(terms, snapshot, steps)
     changed = changed_streams(terms, snapshot) if isinstance(made, Refusal) and made.step != "startpoints" else frozenset()
     if not changed:
         return made
     assert isinstance(made, Refusal)
-    return plan(replace(terms, refused_streams=dict.fromkeys(sorted(changed), made.error)), snapshot)
+    return plan(replace(terms, refused_streams=dict.fromkeys(sorted(changed), made.error)), snapshot, steps)
 
 
-def plan_without_refused_scales(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
+def plan_without_refused_scales(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) -> Draft | Refusal:
     """The plan; where it cannot be made with the scales that are requested, but without them, these are refused on record."""
-    made = plan(terms, snapshot)
+    made = plan(terms, snapshot, steps)
     if isinstance(made, Refusal) and snapshot.scales.open:
         refusing = snapshot.scales.refusing(made.error.message)
-        without = plan(terms, replace(snapshot, scales=refusing))
+        without = plan(terms, replace(snapshot, scales=refusing), steps)
         return made if isinstance(without, Refusal) else without
     return made
 
 
-def planned(terms: PlanTerms, snapshot: Snapshot) -> Draft:
+def planned(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) -> Draft:
     """As `plan`, of a job that runs already as `plan_while_running`; raises what a refusal is for."""
-    made = plan_while_running(terms, snapshot) if terms.is_replan else plan_without_refused_scales(terms, snapshot)
+    made = (plan_while_running if terms.is_replan else plan_without_refused_scales)(terms, snapshot, steps)
     if isinstance(made, Refusal):
         raise made.error
     return made

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from headrace.codec.documents import encode
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.elasticity.scales import ScaleTerms, Waiting
+from headrace.core.metrics.table import MetricValues
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoint_rules import TaskPartition, bootstraps_of, in_force
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError
@@ -27,7 +29,7 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, System
+from headrace.ports import JobStore, MetricsSink, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,25 @@ class Pace:
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
     """What a job runs on: its system, what is stored of it there, and the engine of its containers. `elsewhere`: where
-    startpoints are requested outside of its system."""
+    startpoints are requested outside of its system. `metrics`: what is measured, for the status; `exports`: where else that is
+    taken."""
 
     system: System
     store: JobStore
     engine: Engine
     elsewhere: RequestsElsewhere | None = None
+    metrics: RecentMetrics = field(default_factory=RecentMetrics)
+    exports: tuple[MetricsSink, ...] = ()
+
+    @property
+    def sinks(self) -> tuple[MetricsSink, ...]:
+        return self.metrics, *self.exports
+
+    def measured(self, values: MetricValues) -> None:
+        """Record metrics of the job itself."""
+        now_s = time.monotonic()
+        for sink in self.sinks:
+            sink.record("", values, now_s, now_s)
 
 
 class StartpointRecords:

@@ -6,9 +6,11 @@ What is decided is in `core.job_plan`. Nothing that is stored has changed if thi
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 
 from headrace.codec.documents import Flows, Operators, encode
 from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS
@@ -19,9 +21,10 @@ from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.edits import edit_of
 from headrace.core.job_plan.history import to_forget
-from headrace.core.job_plan.planner import BEFORE_ENGINE, Refusal, plan, planned
+from headrace.core.job_plan.planner import BEFORE_ENGINE, STEPS, Refusal, Step, plan, planned
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
+from headrace.core.job_plan.tasks import scales
 from headrace.core.topology.operator_changes import changes_between
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
@@ -83,6 +86,7 @@ class JobPlanner:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
         system, slots = self.backend.system, self.backend.engine.slots
+        began_ns, scales_ns = time.perf_counter_ns(), list[int]()
         terms = terms_of(self.topology, self.config, system.name, slots, before is not None, self.sides)
         self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
@@ -90,10 +94,13 @@ class JobPlanner:
         snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
         snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
-        draft = planned(terms, snapshot)
+        draft = planned(terms, snapshot, [_timed(step, scales_ns) if step is scales else step for step in STEPS])
         if draft.past is not None:
             reached("scale", 4)
-        return self.commit(draft, snapshot)
+        made = self.commit(draft, snapshot)
+        plan_ns = {"": time.perf_counter_ns() - began_ns}
+        self.backend.measured({"job-model-generation-ns": plan_ns, "checkpoint-compute-ns": {"": sum(scales_ns)}})
+        return made
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done."""
@@ -172,6 +179,20 @@ class JobPlanner:
         if draft.edit.operators != draft.edit.operators_before:
             changes[OPERATORS] = {OPERATORS: encode(Operators(draft.edit.operators))}
         return changes
+
+
+def _timed(step: Step, times_ns: list[int]) -> Step:
+    """The same step, which adds how long it took."""
+
+    @wraps(step)
+    def timed(draft: Draft, snapshot: Snapshot) -> Draft:
+        began_ns = time.perf_counter_ns()
+        try:
+            return step(draft, snapshot)
+        finally:
+            times_ns.append(time.perf_counter_ns() - began_ns)
+
+    return timed
 
 
 def _encoded(values: Mapping[str, object]) -> dict[str, bytes | None]:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
 from headrace.core.elasticity.recut import Recut, positions_to_reach
+from headrace.core.rewind.replays import unfinished
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.task_threads import has_waited
 from headrace.core.topology.sub_topologies import SubTopology, output_streams
+from headrace.driver.metrics.round_meter import RoundMeter
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
@@ -98,6 +100,8 @@ class SubTopologyRunner:
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, self.program, backend, plan.epoch)
         self.planner = RoundPlanner(sub, plan, terms, backend, self.task_positions, self._handovers)
+        chained = frozenset(self.program.source(i).stream for i, one in enumerate(self.program.endpoints) if one.chain)
+        self.meter = RoundMeter(self.model, chained, backend.sinks, time.monotonic())
 
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
@@ -109,6 +113,11 @@ class SubTopologyRunner:
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
         return self.task_positions.checkpoints
 
+    @property
+    def is_replaying(self) -> bool:
+        """Whether one of its tasks reads again what it has read before."""
+        return bool(unfinished(self._startpoints.replays, self.checkpoints))
+
     def limit_to_merge(self, recut: Recut) -> dict[SSP, int] | None:
         """Up to where to read so that tasks which are to be merged come to the same positions; None where they are there."""
         targets = positions_to_reach(recut, self.checkpoints)
@@ -117,6 +126,7 @@ class SubTopologyRunner:
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
+        self.meter.looked(inputs.ends, self.task_positions, time.monotonic())
         return self.planner.next(inputs)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
@@ -124,6 +134,7 @@ class SubTopologyRunner:
         round fail: then `reload_committed`."""
         if self._handovers is not None:
             self._handovers.hand_over(planned)
+        self.meter.began(time.monotonic())
         answers = self._engine.run(self.sub.title, str(planned.id), planned.works, self.program)
         summaries = sorted(map(decoded_summary, answers), key=lambda summary: summary.lane)
         for summary in summaries:
@@ -152,7 +163,9 @@ class SubTopologyRunner:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
-        self.progress.add(summaries, (time.monotonic() - began) * 1e3)
+        ended = time.monotonic()
+        self.progress.add(summaries, (ended - began) * 1e3)
+        self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
         self._warn_of_far_times(summaries)
         if any(has_waited(summary.worked_s, summary.waited_s) for summary in summaries):
             self.planner.tasks_wait = True
@@ -195,6 +208,7 @@ class SubTopologyRunner:
     def reload_committed(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
         self.planner.invalidate()
+        self.meter.failed()
         if self._handovers is not None:
             self._handovers.invalidate()
         recovered = tuple(self._store.recover(self._epoch, self.sub.name).values())

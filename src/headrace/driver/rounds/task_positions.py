@@ -102,6 +102,26 @@ class TaskPositions:
         positions = self.positions()
         return sum(lags_of(positions, ends).values()) - skipped_between(positions, ends, self._skipped)
 
+    def lags_by_task(self, ends: Mapping[SSP, int]) -> dict[TaskName, int]:
+        """Of each task how many offsets of its partitions can be read and are still before it, those that are skipped left out;
+        a virtual task has those of its siblings' records among them."""
+        found = {}
+        for task in self.tasks:
+            positions = self.checkpoints[task.name].positions
+            mine = {ssp: positions[ssp] for ssp in task.partitions}
+            until = {ssp: max(position, ends.get(ssp, 0)) for ssp, position in mine.items()}
+            skipped = skipped_between(mine, until, self._skipped) if self._skipped else 0
+            found[task.name] = sum(until.values()) - sum(mine.values()) - skipped
+        return found
+
+    def leads(self) -> dict[TaskName, int]:
+        """Of each virtual task how many offsets it is ahead of the slowest one of the same partition, of its partitions the
+        most."""
+        lowest = self.positions()
+        virtual = [task for task in self.tasks if task.name.bucket is not None]
+        read = {task.name: self.checkpoints[task.name].positions for task in virtual}
+        return {task.name: max(read[task.name][ssp] - lowest[ssp] for ssp in task.partitions) for task in virtual}
+
     def unread(self, stream: str) -> int:
         """How many offsets of one stream can be read and were not, nor are skipped."""
         positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}

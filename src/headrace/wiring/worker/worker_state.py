@@ -78,7 +78,7 @@ class WorkerState:
         with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
             self._remove_former_stores(folder.parent, task)
-            state.notes, state.is_restored = store.troubles, store.is_restored
+            state.notes, state.is_restored, state.local_bytes = store.troubles, store.is_restored, store.size_bytes
             self._stores[task.name] = store
             try:
                 yield state

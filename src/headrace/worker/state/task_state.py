@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from itertools import islice
+from time import perf_counter_ns
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFile, StateFileKind, identity_of
 from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
 from headrace.state.files import StateFiles
+from headrace.worker.state.store_calls import UNTIMED, StoreCalls
 
 DROPPED_MAX = 50_000  # entries of removed stores, per task and round
 _AFTER_ALL_SUBS = b"\xff" * (SUB_BYTES_MAX + 1)
@@ -145,12 +147,13 @@ def _shown(length_and_key: bytes) -> str:
 
 
 class Database:
-    """One store of a task, or one index of it, within a round."""
+    """One store of a task, or one index of it, within a round. `calls`: what takes its calls' times."""
 
-    def __init__(self, name: str, store: LocalStore, journal: Journal) -> None:
+    def __init__(self, name: str, store: LocalStore, journal: Journal, calls: StoreCalls | None = None) -> None:
         self.name = name
         self._store = store
         self._journal = journal
+        self._calls = calls or StoreCalls()
         self._long = LongEntries(name, store)
         self._changes: dict[bytes, bytes | None] = {}  # None: deleted
         self._order: list[bytes] = []  # the keys of `_changes`, sorted, but for `_unsorted`
@@ -164,17 +167,21 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """The value as this round sees it, None if there is none."""
+        calls = self._calls
+        calls.reads += 1
+        if not calls.reads & UNTIMED:
+            return calls.timed_get(self, key)
         if key in self._changes:
             return self._changes[key]
         return self._long.get(key) if is_long(key) else self._store.get(self.name, key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys`, in their order; far cheaper per key than `get`. Keys may repeat."""
-        changes = self._changes
-        if not changes:
-            return list(map(self._stored(keys).get, keys))
-        stored = self._stored([key for key in keys if key not in changes])
-        return [changes[key] if key in changes else stored.get(key) for key in keys]
+        began_ns, changes = perf_counter_ns(), self._changes
+        stored = self._stored([key for key in keys if key not in changes] if changes else keys)
+        values = [changes[key] if key in changes else stored.get(key) for key in keys] if changes else [*map(stored.get, keys)]
+        self._calls.read_many(len(keys), began_ns)
+        return values
 
     def _stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         if max(map(len, keys), default=0) <= LAYOUT_BYTES_MAX:
@@ -185,6 +192,12 @@ class Database:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`). None deletes."""
+        calls = self._calls
+        calls.writes += 1
+        if not calls.writes & UNTIMED:
+            calls.timed_put(self, key, value)
+            return
+        calls.deletes += value is None
         if is_long(key):
             if value is not None:
                 self._long.claim(key)
@@ -207,7 +220,7 @@ class Database:
         """`put` for each pair; of a key that repeats the last value stays."""
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")
-        changes = self._changes
+        began_ns, changes = perf_counter_ns(), self._changes
         if max(map(len, keys), default=0) > LAYOUT_BYTES_MAX:
             for key in keys:
                 if is_long(key):
@@ -217,6 +230,7 @@ class Database:
                 self._record(key)
         self._unsorted.extend(dict.fromkeys(keys) if not changes else {key: 0 for key in keys if key not in changes})
         changes.update(zip(keys, values, strict=True))
+        self._calls.put_many(len(keys), began_ns)
 
     def scan(self, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """The entries low <= key < high as this round sees them when the scan begins, by key."""
@@ -305,11 +319,12 @@ class TaskState:
         self._journal = Journal()
         self.notes: list[str] = []  # troubles with the local store
         self.is_restored = False  # it was read from the state files
+        self.calls, self.local_bytes = StoreCalls(), 0  # and the size of the local store when it was opened
 
     def database(self, name: str) -> Database:
         """The database of that name; it need not exist before."""
         if name not in self._databases:
-            self._databases[name] = Database(name, self._store, self._journal)
+            self._databases[name] = Database(name, self._store, self._journal, self.calls)
         return self._databases[name]
 
     def savepoint(self) -> None:
