@@ -18,6 +18,7 @@ from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 
 SPANS_S = (10.0, 60.0)
+OBSERVED_APART = ("slots", "threads", "observed_s", "last_pause_s", "is_changing", "is_merging", "is_replaying")
 Amounts = Mapping[MetricName, Mapping[str, float]]
 
 
@@ -121,7 +122,11 @@ def shown_job_metrics(metrics: RecentMetrics) -> dict[str, Any]:
 
 def published_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> dict[str, Any]:
     """What is published of a sub-topology besides its status, for the commands of other processes."""
-    return {"job_metrics": shown_job_metrics(metrics), "task_metrics": _shown_tasks(metrics, observed)}
+    return {
+        "job_metrics": shown_job_metrics(metrics),
+        "task_metrics": _shown_tasks(metrics, observed),
+        "observed": {name: getattr(observed, name) for name in OBSERVED_APART},
+    }
 
 
 def _values(metrics: RecentMetrics, observed: SubTopologyObservation) -> dict[MetricName, dict[str, float]]:
