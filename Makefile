@@ -48,6 +48,7 @@ check: lint types imports test
 docs: venv-dev
 	$(VENV)/bin/python scripts/configuration_page.py docs/configuration.md
 	$(VENV)/bin/python scripts/api_page.py docs/api.md
+	$(VENV)/bin/python scripts/metrics_page.py docs/metrics.md
 
 bench: java venv-dev
 	@for script in bench/*.py; do \

@@ -31,6 +31,8 @@ from headrace.model.change import Change
 STATUS_EXAMPLES = """\
 headrace status flights.py
 headrace status --application flight-delays --system log:./data --json"""
+_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics"})  # of what is reported: the job's own, and that of `tasks`
+_LOAD_NAMES = ("records/s", "busy", "waiting")
 _SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """\
 headrace tasks flights.py
@@ -55,17 +57,20 @@ def status(target: Target, json: JsonOption = False) -> None:
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
     picked up yet. Records, rates and rounds are those of this run, as last reported; of the last run if the job is not
     running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
-    counted more.
+    counted more. JSON: `metrics` of the job and of each sub-topology, since the plan was made; `headrace tasks --json` has
+    those of each task. docs/metrics.md says what they mean.
     """
     with opened(target) as job:
         holder = _holder(job.store.holder())
         job.is_running = holder is not None and holder["alive"]
         reported = job.store.status()
         subs: dict[str, dict[str, Any]] = {}
+        measured: dict[str, Any] = {}
         for sub in job.model.sub_topologies:
             last = reported.get(sub.name or "source", {})
+            measured |= last.get("job_metrics", {})
             tasks = list(sub.tasks)
-            subs[sub.name or "source"] = last | {
+            subs[sub.name or "source"] = {name: one for name, one in last.items() if name not in _OF_OTHER_VIEWS} | {
                 "tasks": len(tasks),
                 "containers": len(sub.containers),
                 "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
@@ -78,6 +83,7 @@ def status(target: Target, json: JsonOption = False) -> None:
         "holder": holder,
         "job_model": job.model.version,
         "counts_of": "this run" if job.is_running else "the last run",
+        "metrics": measured,
         "sub_topologies": subs,
     }
     if json:
@@ -88,8 +94,14 @@ def status(target: Target, json: JsonOption = False) -> None:
 
 @about_an_application
 def tasks(target: Target, json: JsonOption = False) -> None:
-    """Show the job model: every task, the container it is in, what it reads and how far behind it is."""
+    """Show the job model: every task, the container it is in, what it reads, how far behind it is and how busy it was.
+
+    Records per second, busy and waiting are those of the last minute, as the job last reported: for how much of the time the
+    task was processed, and waited meanwhile. JSON: `metrics` has all that was measured of the task since the plan was made. A
+    sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
+    """
     with opened(target) as job:
+        measured = {name: _metrics_by_task(one) for name, one in job.store.status().items()}
         notes = job.notes(job.model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
@@ -99,6 +111,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
                 "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
                 "lag": job.lag_of([task]),
                 "location": container.location_id,
+                "metrics": measured.get(sub.name or "source", {}).get(str(task.name), {}),
             }
             for sub in job.model.sub_topologies
             for container in sub.containers
@@ -107,10 +120,28 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     if json:
         print_json({"application": target.application, "job_model": job.model.version, "tasks": rows, "notes": notes})
         return
-    cells = [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows]
-    print_table(("task", "sub-topology", "container", "reads", "lag"), cells, right=("container", "lag"))
+    cells = [
+        (row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"], *_load_cells(row["metrics"]))
+        for row in rows
+    ]
+    names = ("task", "sub-topology", "container", "reads", "lag", *_LOAD_NAMES)
+    print_table(names, cells, right=("container", "lag", *_LOAD_NAMES))
     for note in notes:
         print(note)
+
+
+def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What a sub-topology has reported of its tasks, by metric."""
+    table = reported.get("task_metrics", {"columns": [], "rows": {}})
+    return {task: dict(zip(table["columns"], row, strict=True)) for task, row in table["rows"].items()}
+
+
+def _load_cells(metrics: Mapping[str, float]) -> tuple[Any, ...]:
+    """The last minute of a task, as in `_LOAD_NAMES`; without it nothing."""
+    if "busy-share-60s" not in metrics:
+        return (None,) * len(_LOAD_NAMES)
+    shares = (f"{metrics[name]:.0%}" for name in ("busy-share-60s", "wait-share-60s"))
+    return round(metrics["records-per-s-60s"]), *shares
 
 
 def _holder(holder: Any) -> dict[str, Any] | None:

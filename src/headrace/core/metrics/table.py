@@ -23,7 +23,6 @@ MetricName = Literal[
     "input-offsets",
     "round-ns",
     "round-commit-ns",
-    "hot-share",
     "engine-records-fetched",
     "records-fetched",
     "total-input-consumption-ns",
@@ -131,18 +130,14 @@ _ROWS = (
         "Time in which the driver committed or recorded rounds. On the embedded log this is the commit",
     ),
     Metric(
-        "hot-share", _G, "1", _SUB,
-        "Processed time of the largest task over that of the mean task, in the last 60 s; 1 where all are alike",
-    ),
-    Metric(
         "engine-records-fetched", _C, "offsets", _SUB,
         "Offsets that Spark, or a reader in front of Spark expressions, was given to read for containers; each once, "
         "whatever the factor and the number of containers",
     ),
     Metric(
         "records-fetched", _C, "records", _CONTAINER,
-        "Records that containers have read themselves, each counted by the container that has its task. With `engine- "
-        "records-fetched`, what was fetched: a record that is fetched once and processed once counts once here and in "
+        "Records that containers have read themselves, each counted by the container that has its task. With "
+        "`engine-records-fetched`, what was fetched: a record that is fetched once and processed once counts once here and in "
         "`records-processed`. Where a round is cut short, what was fetched in vain is fetched again",
     ),
     Metric(
@@ -236,6 +231,37 @@ _ROWS = (
 
 METRICS: dict[MetricName, Metric] = {row.name: row for row in _ROWS}
 assert tuple(METRICS) == get_args(MetricName)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What is made of the metrics for the last 10 s and the last 60 s; of a younger plan for as long as it is in force. `name`:
+    as in `core.metrics.observations`. A share is of that time: 1 is all of it."""
+
+    name: str
+    unit: str
+    label: MetricLabel
+    meaning: str
+
+
+RATES: tuple[Rate, ...] = (
+    Rate("busy-share", "1", _TASK, "`process-ns`, at most 1"),
+    Rate("wait-share", "1", _TASK, "`wait-ns`, at most `busy-share`"),
+    Rate("records-per-s", "records/s", _TASK, "`records-processed`"),
+    Rate("records-per-s", "records/s", _SUB, "`records-processed` of all tasks"),
+    Rate("incoming-per-s", "offsets/s", _SUB, "`input-offsets`; null where the inputs were looked at only once"),
+    Rate("round-share", "1", _SUB, "`round-ns`. Near 1 the job does nothing but rounds"),
+    Rate("commit-share", "1", _SUB, "`commit-ns` of the slowest container, and `round-commit-ns`"),
+    Rate(
+        "busy-share", "1", _SUB,
+        "`container-process-ns` of the busiest container, per thread. Near `round-share` functions are the limit",
+    ),
+    Rate("wait-share", "1", _SUB, "`container-wait-ns` of the same container, per thread"),
+    Rate(
+        "hot-share", "1", _SUB,
+        "`process-ns` of the largest task over that of the mean task: 1 where all are alike; null where nothing was processed",
+    ),
+)  # fmt: skip
 
 
 def sum_and_max(name: MetricName, values: Mapping[str, float]) -> dict[str, float]:

@@ -111,7 +111,8 @@ def shown_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> d
                 found[name] = dict(by_label)
             case _:
                 found[name] = sum_and_max(name, by_label)
-    return found | {"last_10_s": asdict(observed.last_10_s), "last_60_s": asdict(observed.last_60_s)}
+    rates = zip(SPANS_S, (observed.last_10_s, observed.last_60_s), strict=True)
+    return found | {name: rate for span_s, load in rates for name, rate in _rates_of(load, span_s).items()}
 
 
 def shown_job_metrics(metrics: RecentMetrics) -> dict[str, Any]:
@@ -142,7 +143,15 @@ def _shown_tasks(metrics: RecentMetrics, observed: SubTopologyObservation) -> di
     rows = {}
     for one in observed.tasks:
         task = str(one.task)
-        loads = [round(part, 4) for load in (one.last_10_s, one.last_60_s) for part in asdict(load).values()]
-        rows[task] = [*(round(values[name].get(task, 0)) for name in names), *loads]
-    columns = [f"{name.replace('_', '-')}-{span_s:.0f}s" for span_s in SPANS_S for name in asdict(TaskLoad())]
+        rates = _rates_of(one.last_10_s, SPANS_S[0]) | _rates_of(one.last_60_s, SPANS_S[1])
+        rows[task] = [*(round(values[name].get(task, 0)) for name in names), *rates.values()]
+    columns = [name for span_s in SPANS_S for name in _rates_of(TaskLoad(), span_s)]
     return {"columns": [*names, *columns], "rows": rows}
+
+
+def _rates_of(load: TaskLoad | SubTopologyLoad, span_s: float) -> dict[str, float | None]:
+    """As published: `busy-share-10s` and the like, with 4 digits."""
+    rates = asdict(load).items()
+    return {
+        f"{name.replace('_', '-')}-{span_s:.0f}s": None if value is None else round(value, 4) for name, value in rates
+    }
