@@ -38,8 +38,9 @@ class Run:
             now_us = round(job.now_s * 1e6)
             changed_us = None if job.changed_at_s is None else round(job.changed_at_s * 1e6)
             facts = ScaleFacts(now_us, job.scale, changed_us, seen.last_pause_s, None, job.slowed_by)
-            kept_us = now_us - self.policy.kept_s * 1e6
-            self.loads = [*(one for one in self.loads if one.at_us >= kept_us), load_of(seen, facts)]
+            self.loads.append(load_of(seen, facts))
+            if self.loads[0].at_us < now_us - self.policy.kept_s * 1e6:
+                del self.loads[0]
             decision = decide(self.loads, self.policy)
             self.decisions.append((job.now_s, decision))
             self.lags.append(job.lag)
@@ -98,9 +99,9 @@ def step(at_s: float, before: float, after: float) -> Callable[[float], float]:
 # --- it follows the load ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("per_s", [0, 1, 100, 500, 750])
+@pytest.mark.parametrize("per_s", [0, 1, 750])
 def test_a_steady_load_that_is_kept_up_with_changes_nothing(per_s: float) -> None:
-    run = Run(LoadedJob(WAITING, constant(per_s), even_keys(), noise=0.1)).until(7_200).check()
+    run = Run(LoadedJob(WAITING, constant(per_s), even_keys(), noise=0.1)).until(3_600).check()
     assert run.job.changes == []
 
 
@@ -141,8 +142,8 @@ def test_a_day_is_followed_without_a_change_too_many() -> None:
     def day(now_s: float) -> float:
         return 1_500 - 1_400 * math.cos(2 * math.pi * now_s / 86_400)
 
-    run = Run(LoadedJob(WAITING, day, even_keys(), noise=0.15, tick_s=5)).until(2 * 86_400).check()
-    assert len(run.job.changes) <= 2 * 8 and run.lags[-1] < 2_000
+    run = Run(LoadedJob(WAITING, day, even_keys(), noise=0.15, tick_s=10)).until(86_400).check()
+    assert len(run.job.changes) <= 8 and run.lags[-1] < 2_000
     assert sum(lag > 60 * 3_000 for lag in run.lags) == 0
 
 

@@ -3,6 +3,7 @@ on record; and what other processes see of it."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from typer.testing import CliRunner
+
 import headrace as hr
+from headrace.cli.commands import application
 from support.world import source_of, started, waited
 
 KEYS = {
@@ -64,6 +69,13 @@ def test_a_loaded_job_goes_up_and_a_quiet_one_comes_down(tmp_path: Path) -> None
         waited(lambda: source_of(job)["elasticity_factor"] < 8, job)
         status = source_of(job)["autosizing"]
         assert status is not None and status["cause"] and status["reason"] and status["at_us"] > 0
+        with hr.autosizing(app) as scales:  # as any other process
+            (seen,) = waited(lambda: [one for one in scales.observations() if len(one.tasks) == one.elasticity_factor], job)
+            assert seen.sub_topology == "source" and seen.slots > 0 and seen.lag == 0 and seen.observed_s > 0
+    arguments = ["elasticity", "show", "--application", "sleepy", "--system", f"log:{tmp_path / 'log'}"]
+    shown = json.loads(CliRunner().invoke(application, [*arguments, "--json"]).stdout)
+    assert [one["sub_topology"] for one in shown["autosizing"]] == ["source"] and shown["autosizing"][0]["reason"]
+    assert "autosizing of source " in CliRunner().invoke(application, arguments).stdout
     up, down = changes_of(app)[:2]
     assert up[:3] == ("factor 1, containers automatic", "factor 8, containers automatic", "autosizing")
     assert up[3].startswith("lag ") and "busy for" in up[3]
@@ -72,6 +84,24 @@ def test_a_loaded_job_goes_up_and_a_quiet_one_comes_down(tmp_path: Path) -> None
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         found = Counter(record.value for record in log.consume("out", value=hr.Long()))
     assert found == dict.fromkeys(range(15_000), 1)
+
+
+def test_of_a_job_that_does_not_run_the_lag_of_now_is_observed_and_a_scale_can_be_set(tmp_path: Path) -> None:
+    app = sleepy(tmp_path, 50, autosizing="off")
+    with pytest.raises(hr.ConfigError, match="has not run on"), hr.autosizing(app) as scales:
+        scales.observations()
+    with running(app) as job:
+        waited(lambda: source_of(job)["records"] == 50, job)
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        log.produce("in", [("k", n) for n in range(7)], key=hr.String(), value=hr.Long())
+    with hr.autosizing(app) as scales:
+        (seen,) = scales.observations()
+        assert (seen.lag, seen.last_10_s.busy_share, seen.slots, [one.lag for one in seen.tasks]) == (7, 0.0, 0, [7])
+        scales.set(factor=2 * seen.elasticity_factor, sub_topology=seen.sub_topology, reason="more is coming")
+    with running(app) as job:
+        waited(lambda: source_of(job)["records"] == 7, job)
+        assert [one.elasticity_factor for one in job.observations()] == [2]
+    assert changes_of(app)[-1][3] == "more is coming"
 
 
 def test_off_is_the_default_and_a_sub_topology_may_be_left_out(tmp_path: Path) -> None:

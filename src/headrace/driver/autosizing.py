@@ -5,6 +5,7 @@ do, by requests. What it asks for is decided in `core.elasticity.autosizing`. Of
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -63,7 +64,7 @@ class _Watched:
     """What is remembered of a sub-topology: recent loads, when its scale was changed or another one was requested, and for how
     long that paused the job."""
 
-    loads: list[Load] = field(default_factory=list)
+    loads: deque[Load] = field(default_factory=deque)
     changed_at_us: int | None = None
     pause_s: float | None = None
 
@@ -134,8 +135,9 @@ class Autosizing:
         loads = self._watched[title].loads
         if loads and loads[-1].observed_s == load.observed_s and loads[-1].scale == load.scale:
             loads.pop()
-        oldest_us = load.at_us - policy.kept_s * 1e6
-        loads[:] = [*(one for one in loads if one.at_us >= oldest_us), load]
+        while loads and loads[0].at_us < load.at_us - policy.kept_s * 1e6:
+            loads.popleft()
+        loads.append(load)
         return decide(loads, policy)
 
     def _note(self, title: str, decision: Decision, request: ScaleRequest | None, now_us: int) -> None:

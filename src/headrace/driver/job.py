@@ -365,7 +365,6 @@ class Job:
             "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
 
-
     def observations(self) -> tuple[SubTopologyObservation, ...]:
         """How busy each sub-topology and its tasks are, and how far behind, over the last 10 and 60 s."""
         generation, is_due = self._generation, bool(self._changing)

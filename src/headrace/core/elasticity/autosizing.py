@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import takewhile
+from itertools import islice, takewhile
 from statistics import mean
 
 from headrace.core.elasticity.loads import Load
@@ -118,7 +118,7 @@ def decide(loads: Sequence[Load], policy: AutosizingPolicy) -> Decision:
 def _comparable(loads: Sequence[Load]) -> list[Load]:
     """The last ones under one plan and scale, and of no time in which something else was on."""
     found = [loads[-1]]
-    for one in loads[-2::-1]:
+    for one in islice(reversed(loads), 1, None):
         if one.held_by or one.scale != found[-1].scale or one.observed_s >= found[-1].observed_s:
             break
         found.append(one)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from headrace.codec.observations import observation_document
 from headrace.core.metrics.observations import (
     OBSERVED_TASKS_MAX,
     SubTopologyLoad,
@@ -18,7 +19,6 @@ from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 
 SPANS_S = (10.0, 60.0)
-OBSERVED_APART = ("slots", "threads", "observed_s", "last_pause_s", "is_changing", "is_merging", "is_replaying")
 Amounts = Mapping[MetricName, Mapping[str, float]]
 
 
@@ -126,7 +126,7 @@ def published_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) 
     return {
         "job_metrics": shown_job_metrics(metrics),
         "task_metrics": _shown_tasks(metrics, observed),
-        "observed": {name: getattr(observed, name) for name in OBSERVED_APART},
+        "observed": observation_document(observed),
     }
 
 
