@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticity.loaded_job import LOOK_S, LoadedJob, Work, even_keys, hot_keys
+from headrace.codec.observations import observation_from
 from headrace.core.elasticity.autosizing import AutosizingPolicy, Cause, Decision, decide
 from headrace.core.elasticity.loads import Load, ScaleFacts, load_of
+from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.model.scale import AUTOMATIC, Scale
 
 WAITING = Work(wait_s=0.001)
@@ -240,6 +245,53 @@ def test_a_scale_outside_of_the_bounds_is_brought_inside() -> None:
     assert [after for _, _, after in run.job.changes] == [Scale(8, 2)] and Cause.BOUNDS in run.causes
     low = Run(LoadedJob(WAITING, constant(10), even_keys()), policy).until(100)
     assert [after.factor for _, _, after in low.job.changes] == [2]
+
+
+# --- a recorded load --------------------------------------------------------------------------------------------------
+
+RECORDED_POLICY = AutosizingPolicy(catch_up_s=10.0, quiet_s=20.0, cool_down_s=5.0)
+
+
+def recorded() -> list[tuple[float, SubTopologyObservation]]:
+    """What a job on Spark and the embedded log was observed to do, every 2 s, with the controller at it: 1 ms of waiting per
+    record and a count, 200 records a second for 20 s, 2,500 for 40 s, and 50 from then on."""
+    rows = json.loads((Path(__file__).parent / "data" / "recorded_load.json").read_text(encoding="utf-8"))
+    found = [(row["at_s"], observation_from(row["observation"])) for row in rows]
+    return [(at_s, seen) for at_s, seen in found if seen is not None]
+
+
+def test_of_a_recorded_load_it_decides_as_it_did_at_the_job() -> None:
+    """The job's own looks lay between those that were recorded: what it did at once is not seen here as a request."""
+    loads: list[Load] = []
+    changed_us, factor, changes = None, 1, list[tuple[int, int]]()
+    requests: dict[float, tuple[int, int]] = {}
+    causes: dict[float, Cause] = {}
+    for at_s, seen in recorded():
+        now_us = round(at_s * 1e6)
+        if seen.elasticity_factor != factor:
+            changes.append((factor, seen.elasticity_factor))
+            changed_us, factor = now_us, seen.elasticity_factor
+        loads.append(load_of(seen, ScaleFacts(now_us, Scale(factor), changed_us)))
+        decision = decide(loads, RECORDED_POLICY)
+        causes[at_s] = decision.cause
+        if decision.scale is not None:
+            requests[at_s] = factor, decision.scale.factor
+    assert changes == [(1, 8), (8, 4), (4, 2), (2, 1)]
+    assert set(requests.values()) <= set(changes) and all(at_s > 75 for at_s in requests)
+    assert {cause for at_s, cause in causes.items() if 8 < at_s < 20 or 52 < at_s < 75} == {Cause.KEEPS_UP}
+    assert causes[max(causes)] is Cause.KEEPS_UP
+
+
+def test_a_job_under_a_recorded_load_is_followed() -> None:
+    rows = recorded()
+
+    def arrivals(now_s: float) -> float:
+        return next((seen.last_10_s.incoming_per_s or 0.0 for at_s, seen in rows if at_s >= now_s), 50.0)
+
+    busy = [(seen.last_10_s.busy_share, seen.last_10_s.records_per_s) for _, seen in rows if seen.elasticity_factor == 1]
+    wait_s = median(share / per_s for share, per_s in busy if per_s > 10)
+    run = Run(LoadedJob(Work(wait_s=wait_s), arrivals, even_keys()), replace(POLICY, catch_up_s=20.0)).until(3_600).check()
+    assert max(run.factors) in (4, 8) and run.factors[-1] == 1 and run.lags[-1] < 50
 
 
 # --- any load ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@ readers only: what cannot be read was published by another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -25,9 +24,9 @@ def observation_document(seen: SubTopologyObservation) -> dict[str, Any]:
 def observation_from(document: Any) -> SubTopologyObservation | None:
     """What was published; None for what this version cannot read."""
     try:
-        loads = {name: msgspec.convert(document[name], SubTopologyLoad) for name in _LOADS}
-        rest: Mapping[str, Any] = {name: value for name, value in document.items() if name not in (*_LOADS, "tasks")}
-        return SubTopologyObservation(**rest, **loads, tasks=tuple(_task(*row) for row in document["tasks"]))
+        parts: dict[str, Any] = {name: msgspec.convert(document[name], SubTopologyLoad) for name in _LOADS}
+        parts["tasks"] = tuple(_task(*row) for row in document["tasks"])
+        return SubTopologyObservation(**{**document, **parts})
     except (KeyError, TypeError, ValueError):  # msgspec's own errors are among these
         return None
 

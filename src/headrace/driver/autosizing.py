@@ -89,11 +89,13 @@ class Autosizing:
     ) -> tuple[str, ...]:
         """Look at the load, if that is due, and leave requests in `metadata`, the job's: their ids. `now_s` is of a clock that
         only goes forward."""
-        names = {sub.title: sub.name for sub in plan.subs}
-        policies = {title: found for title, name in names.items() if (found := policy_of(self._config, name)) is not None}
-        if not policies or now_s < self._due_s:
+        if now_s < self._due_s:
             return ()
         self._due_s = now_s + self._interval_s
+        names = {sub.title: sub.name for sub in plan.subs}
+        policies = {title: found for title, name in names.items() if (found := policy_of(self._config, name)) is not None}
+        if not policies:
+            return ()
         if plan.epoch != self._epoch:
             self._read_history(metadata, policies)
             self._epoch = plan.epoch
