@@ -115,7 +115,7 @@ class Autosizing:
         return tuple(requests)
 
     def _read_history(self, metadata: MetadataStore, titles: Iterable[str]) -> None:
-        """When scales were changed last, by whom ever, also before this driver."""
+        """When scales were changed last: by any request, also before this driver."""
         changes = [one for one in history_of(metadata, lambda error: None).values() if one.kind is ChangeKind.SCALE]
         for title in titles:
             watched = self._watched.setdefault(title, _Watched())

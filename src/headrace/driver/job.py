@@ -212,6 +212,7 @@ class Job:
         self._stopping.set()
         for thread in self._helpers:
             thread.join()
+        self._requests.end_preparation()
         self._settle_startpoints()
         for runner in self._generation.runners.values():
             self._generation.publish(runner, force=True)
@@ -251,6 +252,7 @@ class Job:
         began_s = time.monotonic()
         with self._tidying:
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
+        prepared_s = self._requests.end_preparation()
         while True:
             # What is seen from here on is in the plan, or asks for another one.
             requests, self._changing = self._changing, ()
@@ -274,6 +276,8 @@ class Job:
                 self._stopping.wait(1.0)
         pause_s = time.monotonic() - began_s
         phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
+        if prepared_s:
+            phases_s = {"local stores": prepared_s, **phases_s}
         LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
         reached("start", 12)
         self._generation.start()
@@ -317,7 +321,8 @@ class Job:
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
                     self._requests.autosize(time.monotonic(), self._generation.looked_at)
-                    scales, merging = self._requests.scales(time.monotonic(), list(self._generation.runners.values()))
+                    runners = [] if self._changing else list(self._generation.runners.values())
+                    scales, merging = self._requests.scales(time.monotonic(), runners) if runners else ((), {})
                     if self._generation.first_round_s is not None:
                         self._record_first_round(self._generation.first_round_s)
                     if found or scales:

@@ -12,7 +12,8 @@ from itertools import islice
 
 import pyarrow as pa
 
-from headrace.core.keys.key_layout import OF_THE_TASK, range_in
+from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, OF_THE_TASK, range_in
+from headrace.errors import StateError
 from headrace.model.checkpoint import Slots
 
 SCHEMA = pa.schema([("db", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
@@ -117,3 +118,16 @@ def _newest_of(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     last_of_key = pa.concat_arrays([pc.not_equal(keys[:-1], keys[1:]), pa.array([True])])
     kept = rows.drop_columns(["age"]).filter(last_of_key).combine_chunks()
     return kept.to_batches()[0]
+
+
+def check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    """`StateError` for changes of the store `name`, of which there is one at least, that a local store cannot take."""
+    shortest, longest = min(map(len, keys)), max(map(len, keys))
+    if shortest < 1 or longest > LAYOUT_BYTES_MAX:
+        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
+    largest = max((len(value) for value in values if value is not None), default=0)
+    if largest > VALUE_BYTES_MAX:
+        raise StateError(
+            f"store {name}: a value of {largest} bytes, at most {VALUE_BYTES_MAX} are allowed",
+            "spread the value over several sub-keys",
+        )

@@ -96,7 +96,7 @@ class JobPlanner:
         snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
         draft = planned(terms, snapshot, [_timed(step, scales_ns) if step is scales else step for step in STEPS])
         if draft.past is not None:
-            reached("scale", 4)
+            reached("scale", 5)
         made = self.commit(draft, snapshot)
         plan_ns = {"": time.perf_counter_ns() - began_ns}
         self.backend.measured({"job-model-generation-ns": plan_ns, "checkpoint-compute-ns": {"": sum(scales_ns)}})
@@ -118,7 +118,7 @@ class JobPlanner:
             if elsewhere is not None:
                 elsewhere.done(draft.done)
         if draft.scaling.settled:
-            reached("scale", 5)
+            reached("scale", 6)
             store.write_metadata(snapshot.epoch, SCALES, {}, done=draft.scaling.settled)
         for note in draft.applied:
             self.log(note)

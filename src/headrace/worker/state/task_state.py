@@ -20,7 +20,7 @@ from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFile, StateFileKind, identity_of
-from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
+from headrace.state.batches import batches_of, batches_of_entries, check_sizes, merged
 from headrace.state.files import StateFiles
 from headrace.worker.state.store_calls import UNTIMED, StoreCalls
 
@@ -306,7 +306,8 @@ class Database:
 
 class TaskState:
     """All databases of a task within one round, on the state of `base` (None: the task has none yet). `slots`: the task's, None
-    for all. `is_snapshot_due`: whether `write` is to make a snapshot in place of other tasks' files."""
+    for all. `is_snapshot_due`: whether `write` is to make a snapshot in place of other tasks' files; `held_files`: so many of
+    the base's files, the first ones, it leaves as they are."""
 
     def __init__(self, store: LocalStore, base: Head | None, slots: Slots | None = None) -> None:
         if store.identity != identity_of(base):
@@ -315,6 +316,7 @@ class TaskState:
         self._base = base
         self._slots = slots
         self.is_snapshot_due = False
+        self.held_files = 0
         self._databases: dict[str, Database] = {}
         self._journal = Journal()
         self.notes: list[str] = []  # troubles with the local store
@@ -372,12 +374,12 @@ class TaskState:
     def _delta(self) -> Iterator[pa.RecordBatch]:
         for name in sorted(name for name, database in self._databases.items() if database.changed):
             keys, values = self._databases[name].stored_changes()
-            _check_sizes(name, keys, values)
+            check_sizes(name, keys, values)
             yield from batches_of(name, keys, values)
 
     def _folded(self, base: Head, files: StateFiles, task_folder: str) -> tuple[StateFile, ...]:
         """The files of `base`, the last of them folded into one if they have become too many or too large."""
-        start = 0 if self.is_snapshot_due else fold_start(base)
+        start = 0 if self.is_snapshot_due else fold_start(base, self.held_files)
         if start is None:
             return base.files
         kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
@@ -386,15 +388,3 @@ class TaskState:
         batches = merged([files.batches(file) for file in base.files[start:]]) if start else entries
         fold = files.write_batches(task_folder, kind, base.version, batches, base.identity, self._slots)
         return (*base.files[:start], fold)
-
-
-def _check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-    shortest, longest = min(map(len, keys)), max(map(len, keys))
-    if shortest < 1 or longest > LAYOUT_BYTES_MAX:
-        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
-    largest = max((len(value) for value in values if value is not None), default=0)
-    if largest > VALUE_BYTES_MAX:
-        raise StateError(
-            f"store {name}: a value of {largest} bytes, at most {VALUE_BYTES_MAX} are allowed",
-            "spread the value over several sub-keys",
-        )

@@ -1,0 +1,108 @@
+"""What measuring costs: the same rounds by this tree and by another one, in alternating processes, in CPU time.
+
+    python bench/metrics.py [pairs, 5 by default] [src folder of the other tree]
+
+Without another tree this one is run alone. Rounds run in one process without Spark, on the embedded log in memory: nothing else
+takes time there, so that the share of measuring is as large as it can be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.wiring import config_of
+from headrace.wiring.launch import launched
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+
+HERE = Path(__file__).parents[1] / "src"
+MEMORY = Path("/dev/shm")
+
+
+def counted(app: hr.App) -> None:
+    app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().count(store="counts")
+
+
+class Totals(hr.Processor):
+    stores = (hr.KeyValueStore("totals", value=hr.Long()),)
+
+    def init(self, context: Any) -> None:
+        self.totals = context.store("totals")
+
+    def process(self, record: Any) -> None:
+        self.totals.put(self.totals.get(0) + record.value)
+
+
+def processed(app: hr.App) -> None:
+    app.stream("in", key=hr.String(), value=hr.Long()).process(Totals)
+
+
+# What is run, with how many records, in rounds of how many, with which elasticity factor.
+CASES: dict[str, tuple[Callable[[hr.App], None], int, int, int]] = {
+    "vectorised count": (counted, 1_000_000, 200_000, 4),
+    "a get and a put per record": (processed, 60_000, 30_000, 4),
+    "rounds of 100 records, 16 tasks": (counted, 10_000, 100, 16),
+}
+
+
+def cpu_s(case: str) -> float:
+    declare, records, per_round, factor = CASES[case]
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as root:
+        places = {"system": f"log:{root}/log", "state_uri": f"{root}/state", "local_store_dir": f"{root}/stores"}
+        app = hr.App("bench", max_records_per_round=per_round, elasticity_factor=factor, **places)
+        declare(app)
+        with hr.open_system(places["system"]) as system:
+            system.create_stream("in", 1)
+            system.produce("in", [(f"k{n % 1_000}", n) for n in range(records)], key=hr.String(), value=hr.Long())
+        job = launched(app, config_of(app), InlineEngine(run_container), lambda line: None)
+        runners = {runner.sub.name: runner for runner in job.prepared.runners}
+        scheduler = RoundScheduler(runners, upstream_names_of(job.prepared.plan.subs), 30.0)
+        began_s = time.process_time()
+        while (planned := scheduler.next(runners[None], time.monotonic(), 0)) is not None:
+            runners[None].commit(planned, runners[None].run(planned))
+        found_s = time.process_time() - began_s
+        job.backend.store.release(job.prepared.plan.epoch)
+        job.close()
+        return found_s
+
+
+def child(source: Path) -> dict[str, float]:
+    """All cases in a process of their own, each twice: the second counts."""
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    found = subprocess.run([sys.executable, __file__, "child"], env=environment, capture_output=True, text=True, check=True)
+    times: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+    return times
+
+
+def main() -> None:
+    if sys.argv[1:] == ["child"]:
+        print(json.dumps({case: (cpu_s(case), cpu_s(case))[1] for case in CASES}))
+        return
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    sources = [HERE, *map(Path, sys.argv[2:3])]
+    runs = [[child(source) for source in sources] for _ in range(pairs)]
+    for case, (_, records, _, _) in CASES.items():
+        mine = [pair[0][case] for pair in runs]
+        each_us = statistics.median(mine) / records * 1e6
+        print(f"{case}: {each_us:.2f} µs CPU per record ({', '.join(f'{seconds:.3f}' for seconds in mine)} s)")
+        if len(sources) > 1:
+            others = [pair[1][case] for pair in runs]
+            ratio = statistics.median(pair[0][case] / pair[1][case] for pair in runs)
+            texts = ', '.join(f'{seconds:.3f}' for seconds in others)
+            print(f"    the other tree: {texts} s; median of the ratios {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()
