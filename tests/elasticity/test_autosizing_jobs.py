@@ -102,6 +102,8 @@ def test_of_a_job_that_does_not_run_the_lag_of_now_is_observed_and_a_scale_can_b
         waited(lambda: source_of(job)["records"] == 7, job)
         assert [one.elasticity_factor for one in job.observations()] == [2]
     assert changes_of(app)[-1][3] == "more is coming"
+    with running(sleepy(tmp_path, 0, autosizing_cool_down_s=1_000)) as job:  # a start knows of changes before it
+        waited(lambda: (source_of(job)["autosizing"] or {}).get("cause") == "cool-down", job)
 
 
 def test_off_is_the_default_and_a_sub_topology_may_be_left_out(tmp_path: Path) -> None:

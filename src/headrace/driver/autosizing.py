@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from headrace.codec.documents import encode
@@ -28,7 +28,7 @@ REQUESTED_BY = "autosizing"
 
 class AutosizingStatus(TypedDict):
     """What the controller decided last about a sub-topology: when (µs since the epoch), the cause in a word, the reason, and
-    what it asked for, empty where it left the scale."""
+    what it requested, empty where it left the scale."""
 
     at_us: int
     cause: str
@@ -69,7 +69,7 @@ class _Watched:
     pause_s: float | None = None
 
 
-class Autosizing:
+class ScaleController:
     """Not thread-safe, but any may ask for `status_of`. `clock_us`: the time of requests, and of what is observed."""
 
     def __init__(self, config: Config, clock_us: Callable[[], int]) -> None:
@@ -100,7 +100,9 @@ class Autosizing:
             self._read_history(metadata, policies)
             self._epoch = plan.epoch
         requests, now_us = [], self._clock_us()
-        for one in looked_at():
+        is_requested = bool(metadata.requests(SCALES).keys() - set(plan.scales.settled))  # and is being prepared, say
+        for seen in looked_at():
+            one = replace(seen, observation=replace(seen.observation, is_changing=True)) if is_requested else seen
             title = one.observation.sub_topology
             if title not in policies:
                 continue

@@ -16,7 +16,7 @@ from headrace.core.job_plan.growth_rules import changes_of
 from headrace.core.job_plan.history import key_of, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
-from headrace.driver.autosizing import Autosizing, AutosizingStatus, LookedAt
+from headrace.driver.autosizing import AutosizingStatus, LookedAt, ScaleController
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.store_preparation import StorePreparation
@@ -34,7 +34,7 @@ class ChangeRequests:
     """What is requested of a running job. It is not thread-safe. Requests are looked for at each call; streams every
     `pace.partition_check_s`, and at once where a command asks for it. `autosizing` requests scales itself."""
 
-    def __init__(self, backend: Backend, pace: Pace, autosizing: Autosizing | None = None) -> None:
+    def __init__(self, backend: Backend, pace: Pace, autosizing: ScaleController | None = None) -> None:
         self._autosizing = autosizing
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
         self._store_builder = backend.store_builder
@@ -59,9 +59,7 @@ class ChangeRequests:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
         return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
 
-    def scales(
-        self, now_s: float, runners: Iterable[SubTopologyRunner]
-    ) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
+    def scales(self, now_s: float, runners: Iterable[SubTopologyRunner]) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
         """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be
         brought together first: none has more before it than a round reads. What is further apart waits, see `waiting`."""
         plan = self._plan

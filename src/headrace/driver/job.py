@@ -14,7 +14,7 @@ from headrace.codec.job_records import HISTORY, SCALES
 from headrace.core.elasticity.scales import refusal_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.driver.autosizing import Autosizing
+from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
 from headrace.driver.job_status import JobStatus
@@ -105,7 +105,7 @@ class Job:
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
         self._launched, self._pace, self._until = launched, pace, until
         self._store = launched.backend.store
-        autosizing = Autosizing(launched.preparer.planner.config, pace.clock_us)
+        autosizing = ScaleController(launched.preparer.planner.config, pace.clock_us)
         self._requests = ChangeRequests(launched.backend, pace, autosizing)
         self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
