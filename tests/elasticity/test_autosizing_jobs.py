@@ -66,6 +66,7 @@ def test_a_loaded_job_goes_up_and_a_quiet_one_comes_down(tmp_path: Path) -> None
     with running(app) as job:
         waited(lambda: source_of(job)["elasticity_factor"] == 8, job)
         waited(lambda: source_of(job)["records"] == 15_000, job)
+        assert job.observations()[0].last_60_s.written_per_s > 0
         waited(lambda: source_of(job)["elasticity_factor"] < 8, job)
         status = source_of(job)["autosizing"]
         assert status is not None and status["cause"] and status["reason"] and status["at_us"] > 0

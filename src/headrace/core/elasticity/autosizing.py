@@ -154,7 +154,7 @@ class _Demand:
 
     def is_late(self, catch_up_s: float) -> bool:
         """Whether there is a lag which grows, or is not read in time."""
-        if self.lag <= LAG_S_MIN * self.read_per_s:
+        if self.lag <= LAG_S_MIN * max(self.read_per_s, self.incoming_per_s):
             return False
         spare_per_s = self.capacity_per_s - self.incoming_per_s
         return self.grows or self.lag > spare_per_s * catch_up_s

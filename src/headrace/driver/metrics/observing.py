@@ -93,6 +93,7 @@ def sub_topology_load(amounts: Amounts, span_s: float, threads: Mapping[str, flo
         busy_share=share(busiest[1] / threads.get(busiest[0], 1)),
         wait_share=share(waited / threads.get(busiest[0], 1)),
         hot_share=largest * tasks / whole if whole else None,
+        written_per_s=amounts["records-written"].get("", 0.0) / span_s,
     )
 
 
