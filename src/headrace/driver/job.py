@@ -28,7 +28,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import Change, ChangeRequest
+from headrace.model.change import LOCAL_STORES, Change, ChangeRequest
 from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobStore
 from headrace.state.files import StateFiles
@@ -277,7 +277,7 @@ class Job:
         pause_s = time.monotonic() - began_s
         phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
         if prepared_s:
-            phases_s = {"local stores": prepared_s, **phases_s}
+            phases_s = {LOCAL_STORES: prepared_s, **phases_s}
         LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
         reached("start", 12)
         self._generation.start()
