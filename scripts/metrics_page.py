@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
-from headrace.core.metrics.table import METRICS, RATES, Metric, MetricLabel, Rate
+from headrace.core.metrics.table import METRICS, RATES, Metric, MetricLabel, MetricRate
 
 _HEAD = f"""\
 # Metrics
@@ -48,7 +48,7 @@ def row_of(metric: Metric) -> str:
     return f"| `{metric.name}` | {metric.kind} | {metric.unit} | {metric.meaning}. |\n"
 
 
-def rate_row_of(rate: Rate) -> str:
+def rate_row_of(rate: MetricRate) -> str:
     return f"| `{rate.name}` | {rate.unit} | {rate.label} | {rate.meaning}. |\n"
 
 

@@ -239,7 +239,7 @@ assert tuple(METRICS) == get_args(MetricName)
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class MetricRate:
     """What is made of the metrics for the last 10 s and the last 60 s; of a younger plan for as long as it is in force. `name`:
     as in `core.metrics.observations`. A share is of that time: 1 is all of it."""
 
@@ -249,21 +249,21 @@ class Rate:
     meaning: str
 
 
-RATES: tuple[Rate, ...] = (
-    Rate("busy-share", "1", _TASK, "`process-ns`, at most 1"),
-    Rate("wait-share", "1", _TASK, "`wait-ns`, at most `busy-share`"),
-    Rate("records-per-s", "records/s", _TASK, "`records-processed`"),
-    Rate("records-per-s", "records/s", _SUB, "`records-processed` of all tasks"),
-    Rate("incoming-per-s", "offsets/s", _SUB, "`input-offsets`; null where the inputs were looked at only once"),
-    Rate("written-per-s", "records/s", _SUB, "`records-written`"),
-    Rate("round-share", "1", _SUB, "`round-ns`. Near 1 the job does nothing but rounds"),
-    Rate("commit-share", "1", _SUB, "`commit-ns` of the slowest container, and `round-commit-ns`"),
-    Rate(
+RATES: tuple[MetricRate, ...] = (
+    MetricRate("busy-share", "1", _TASK, "`process-ns`, at most 1"),
+    MetricRate("wait-share", "1", _TASK, "`wait-ns`, at most `busy-share`"),
+    MetricRate("records-per-s", "records/s", _TASK, "`records-processed`"),
+    MetricRate("records-per-s", "records/s", _SUB, "`records-processed` of all tasks"),
+    MetricRate("incoming-per-s", "offsets/s", _SUB, "`input-offsets`; null where the inputs were looked at only once"),
+    MetricRate("written-per-s", "records/s", _SUB, "`records-written`"),
+    MetricRate("round-share", "1", _SUB, "`round-ns`. Near 1 the job does nothing but rounds"),
+    MetricRate("commit-share", "1", _SUB, "`commit-ns` of the slowest container, and `round-commit-ns`"),
+    MetricRate(
         "busy-share", "1", _SUB,
         "`container-process-ns` of the busiest container, per thread. Near `round-share` functions are the limit",
     ),
-    Rate("wait-share", "1", _SUB, "`container-wait-ns` of the same container, per thread"),
-    Rate(
+    MetricRate("wait-share", "1", _SUB, "`container-wait-ns` of the same container, per thread"),
+    MetricRate(
         "hot-share", "1", _SUB,
         "`process-ns` of the largest task over that of the mean task: 1 where all are alike; null where nothing was processed",
     ),

@@ -197,7 +197,8 @@ class Database:
         if not calls.writes & UNTIMED:
             calls.timed_put(self, key, value)
             return
-        calls.deletes += value is None
+        if value is None:
+            calls.deletes += 1
         if is_long(key):
             if value is not None:
                 self._long.claim(key)
