@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace as hr
 from chaos.killing import every_step_landed, finish_and_judge, kill_at_steps, steps_of
 from chaos.world import SeededWorld
 from support.checker import KillReport
@@ -40,10 +41,10 @@ def test_nothing_is_lost_or_doubled_when_the_driver_of_slices_is_killed_at_every
     every_step_landed(report, kind)
 
 
-@pytest.mark.parametrize("world", ["kafka"], indirect=True)
-def test_a_container_that_had_committed_does_not_read_again_what_the_other_still_has_to(world: SeededWorld) -> None:
-    report, apart, kills = KillReport(), 0, 0
-    while apart < 2:  # by chance the other one had committed as well
+def apart(world: SeededWorld, times: int, report: KillReport) -> None:
+    """Kill drivers until one container had committed what the other had not, so many times."""
+    kills = 0
+    while times:  # by chance the other one had committed as well
         kills += 1
         assert kills <= KILLS_MAX, "one container has committed, and the other has not"
         world.produce(60)
@@ -51,5 +52,28 @@ def test_a_container_that_had_committed_does_not_read_again_what_the_other_still
         report.fault("between two commits", "SIGKILL", landed=True)
         stored = [one for task, one in world.checkpoints().items() if task.startswith("Partition_0-")]
         assert len(stored) == 4
-        apart += len({position for one in stored for position in one["positions"].values()}) == 2
+        times -= len({position for one in stored for position in one["positions"].values()}) == 2
+
+
+@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+def test_a_container_that_had_committed_does_not_read_again_what_the_other_still_has_to(world: SeededWorld) -> None:
+    report = KillReport()
+    apart(world, 2, report)
+    finish_and_judge(world, report)
+
+
+@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+def test_tasks_of_a_round_that_was_committed_by_half_are_brought_together_before_they_are_merged(world: SeededWorld) -> None:
+    report = KillReport()
+    for factor in (1, 4, 2):
+        if factor != 4:
+            apart(world, 1, report)
+        with hr.elasticity(world.name, world.url) as scales:
+            scales.set(factor)
+        world.finish()
+        world.finish()  # a merge was left to this start
+        with hr.elasticity(world.name, world.url) as scales:
+            assert {view.scale.factor for view in scales.scales()} == {factor}
+            outcomes = [(change.after, change.outcome.value) for change in scales.history()]
+        assert outcomes and {outcome for _, outcome in outcomes} == {"applied"}
     finish_and_judge(world, report)
