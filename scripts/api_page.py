@@ -17,6 +17,7 @@ import typer
 import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
+from headrace.client.autosizing import Autosizing
 from headrace.client.scales import Elasticity
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
@@ -175,8 +176,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "Job": _members_of(Job),
     "state": _members_of(StateView),
     "preview": _members_of(Preview),
-    "elasticity names": _names("elasticity", "Scale"),
+    "elasticity names": _names("elasticity", "autosizing", "Scale"),
     "elasticity": _members_of(Elasticity),
+    "autosizing": _members_of(Autosizing),
     "startpoint names": _names(
         "startpoints",
         "Startpoint",

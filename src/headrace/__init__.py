@@ -77,6 +77,7 @@ from headrace.serdes.windowed import Windowed, WindowedKey
 
 if TYPE_CHECKING:
     from headrace import testing
+    from headrace.client.autosizing import autosizing
     from headrace.client.scales import elasticity
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
@@ -104,7 +105,7 @@ __all__ = [
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
-    "elasticity", "Scale",
+    "elasticity", "autosizing", "Scale",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
@@ -125,6 +126,7 @@ _LATER = {
     "StartpointManager": "headrace.client.startpoint_manager",
     "StateView": "headrace.client.state_reader",
     "Streams": "headrace.ports",
+    "autosizing": "headrace.client.autosizing",
     "elasticity": "headrace.client.scales",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.config.loading import KEYS, Config, load_config
 from headrace.core.job_plan.groupers import GroupByPartition
+from headrace.driver.autosizing import policy_of
 from headrace.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -263,3 +264,25 @@ def test_the_page_is_what_the_keys_say() -> None:
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert written == page, "docs/configuration.md is out of date: run `make docs`"
     assert all(f"`{name}`" in page for name in KEYS)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"autosizing_factor_max": 12}, "autosizing_factor_max .*: expected a power of two, found 12"),
+        ({"autosizing_factor_min.views": 2048, "autosizing_factor_max": 4096}, "expected at most 1,024"),
+        ({"autosizing_factor_min": 32}, "autosizing_factor_min .*: expected at most autosizing_factor_max, 16, found 32"),
+        ({"autosizing_containers_min": 2, "autosizing_containers_max.views": 1}, "at most autosizing_containers_max.views, 1"),
+        ({"autosizing": "yes"}, "autosizing .*: expected 'off' or 'on'"),
+    ],
+)
+def test_bounds_of_autosizing_that_cannot_be_kept_are_refused(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config_of(**keys)
+
+
+def test_a_sub_topology_may_have_its_own_autosizing() -> None:
+    config = config_of(**{"autosizing.views": "on", "autosizing_factor_max.views": 64, "autosizing_catch_up_s": 5})
+    assert policy_of(config, None) is None
+    policy = policy_of(config, "views")
+    assert policy is not None and (policy.factor_max, policy.catch_up_s, policy.containers_max) == (64, 5.0, None)

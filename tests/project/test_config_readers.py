@@ -20,12 +20,19 @@ _CONFIGS = {"config", "_config", "configured"}
 
 def keys_read_in(text: str) -> Iterator[str]:
     """The keys that a module reads of a configuration: `config.KEY`, `self._config.KEY_of(...)`, `config_of(app).KEY`,
-    `config["KEY"]`."""
+    `config["KEY"]`, `config.of("KEY", sub_topology)`."""
     for node in ast.walk(ast.parse(text)):
+        yield from _read_of_one_sub_topology(node)
         if isinstance(node, ast.Attribute) and _is_config(node.value):
             yield node.attr.removesuffix("_of")
         elif isinstance(node, ast.Subscript) and _is_config(node.value) and isinstance(node.slice, ast.Constant):
             yield str(node.slice.value)
+
+
+def _read_of_one_sub_topology(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=config, attr="of"), args=[ast.Constant(value=key), *_]) if _is_config(config):
+            yield str(key)
 
 
 def _is_config(node: ast.expr) -> bool:
@@ -54,9 +61,9 @@ def test_every_key_has_a_reader() -> None:
 def test_every_way_of_reading_a_key_is_known_and_nothing_else() -> None:
     text = (
         "config.max_lag; self._config.containers_of(None); config_of(app).system; config['state_uri']; "
-        "container.location_id; KEYS['settle_time_s']; config.origins"
+        "container.location_id; KEYS['settle_time_s']; config.origins; config.of('autosizing', None); other.of('max_round_ms')"
     )
-    assert set(keys_read_in(text)) & KEYS.keys() == {"max_lag", "containers", "system", "state_uri"}
+    assert set(keys_read_in(text)) & KEYS.keys() == {"max_lag", "containers", "system", "state_uri", "autosizing"}
 
 
 @pytest.mark.parametrize("name", RESERVED)

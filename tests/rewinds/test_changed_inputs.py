@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.cli.lags import JobLook
+from headrace.client.job_look import JobLook
 from headrace.client.startpoints import Startpoints
 from headrace.errors import StateError
 from headrace.testing import Driver

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import JobLook
 from headrace.cli.output import iso, print_json, print_table, report, shortened
 from headrace.cli.previews import described, write_confirmed
 from headrace.cli.startpoints import StateOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, opened
+from headrace.client.job_look import JobLook
 from headrace.model.checkpoint import Checkpoint
 from headrace.wiring.folders import bytes_of_file, whole_file
 

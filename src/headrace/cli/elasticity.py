@@ -16,7 +16,8 @@ from headrace.model.change import Change
 from headrace.model.scale import request_text, scale_text
 
 if TYPE_CHECKING:
-    from headrace.client.scales import Elasticity, ScaleEffect, ScalePreview
+    from headrace.client.autosizing import Autosizing
+    from headrace.client.scales import ScaleEffect, ScalePreview
 
 SET_EXAMPLES = """\
 headrace elasticity set 8 flights.py
@@ -28,11 +29,11 @@ headrace elasticity show --application flight-delays --system log:./data --json"
 
 
 @contextmanager
-def opened_elasticity(target: Target) -> Iterator[Elasticity]:
-    from headrace.client.scales import Elasticity
+def opened_elasticity(target: Target) -> Iterator[Autosizing]:
+    from headrace.client.autosizing import Autosizing
 
     topology = None if target.app is None else target.app.topology()
-    with Elasticity(target.application, target.config, topology) as opened:
+    with Autosizing(target.application, target.config, topology) as opened:
         yield opened
 
 
@@ -139,9 +140,10 @@ def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
 
 @about_an_application
 def show(target: Target, json: JsonOption = False) -> None:
-    """Show the scale of each sub-topology, what is requested and not in force yet, and the history of changes."""
+    """Show the scale of each sub-topology, what is requested and not in force yet, what autosizing decided last and why, and
+    the history of changes."""
     with opened_elasticity(target) as scales:
-        views, open_, history = scales.scales(), scales.open_requests(), scales.history()
+        views, open_, history, decisions = scales.scales(), scales.open_requests(), scales.history(), scales.decisions()
     if json:
         print_json(
             {
@@ -163,6 +165,16 @@ def show(target: Target, json: JsonOption = False) -> None:
                     {"id": id_, "what": request_text(one), "sub_topology": one.sub_topology, "requested_by": one.requested_by}
                     for id_, one in open_.items()
                 ],
+                "autosizing": [
+                    {
+                        "sub_topology": one.sub_topology,
+                        "at": iso(one.at_us),
+                        "cause": one.cause,
+                        "reason": one.reason,
+                        "requested": one.requested or None,
+                    }
+                    for one in decisions
+                ],
                 "history": [change_as_json(one) for one in history],
             }
         )
@@ -177,6 +189,9 @@ def show(target: Target, json: JsonOption = False) -> None:
     for id_, asked in open_.items():
         where = asked.sub_topology or "all sub-topologies"
         print(f"requested by {asked.requested_by}: {request_text(asked)} of {where} ({id_})")
+    for decided in decisions:
+        did = f"requested {decided.requested}" if decided.requested else "leaves it"
+        print(f"autosizing of {decided.sub_topology} {did} ({decided.cause}): {decided.reason} ({iso(decided.at_us)})")
     if history:
         of_history = ("at", "what", "from", "to", "by", "outcome", "pause", "phases", "why")
         print_table(of_history, [_row(one) for one in history], right=("pause",))

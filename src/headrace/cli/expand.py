@@ -9,9 +9,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import wiring
-from headrace.cli.lags import is_run
 from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption, SystemOption, system_url, whole_number
+from headrace.client.job_look import is_run
 from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
 from headrace.core.job_plan.growth_rules import check_expansion, expand_command
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of

@@ -31,7 +31,7 @@ from headrace.model.change import Change
 STATUS_EXAMPLES = """\
 headrace status flights.py
 headrace status --application flight-delays --system log:./data --json"""
-_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics"})  # of what is reported: the job's own, and that of `tasks`
+_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics", "observed"})  # of what is reported
 _LOAD_NAMES = ("records/s", "busy", "waiting")
 _SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """\
@@ -186,6 +186,8 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: stopped: {sub['stopped_by']}")
         if sub.get("scale_waits_for"):
             print(f"{name}: {sub['scale_waits_for']}")
+        if sub.get("autosizing"):
+            print(f"{name}: autosizing: {sub['autosizing']['cause']}: {sub['autosizing']['reason']}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
 

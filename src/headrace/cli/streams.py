@@ -13,10 +13,10 @@ import typer
 from headrace import wiring
 from headrace.cli.expand import job_models
 from headrace.cli.json_values import line_of_record, looks_windowed, record_of_line
-from headrace.cli.lags import is_run
 from headrace.cli.output import EXIT_USAGE, counted, fail, print_json, print_table, report, say
 from headrace.cli.previews import is_somebody_there
 from headrace.cli.targets import JsonOption, SystemOption, YesOption, looked_up, system_url, whole_number
+from headrace.client.job_look import is_run
 from headrace.codec.job_records import stored_operators
 from headrace.core.job_plan.stream_readers import is_output, models_that_read
 from headrace.errors import ConfigError, HeadraceError, SerdeError, StorageError, UnavailableError

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from headrace import wiring
-from headrace.cli.lags import JobLook
 from headrace.cli.output import fail, say
+from headrace.client.job_look import JobLook
 from headrace.config.loading import Config, load_config
 from headrace.errors import SetupError
 

@@ -77,6 +77,40 @@ class Config(Mapping[str, Any]):
         least=1,
         per_sub_topology=True,
     )
+    autosizing: Literal["off", "on"] = _key(
+        "off", "`on`: elasticity factor and containers follow the load, within the bounds below.", per_sub_topology=True
+    )
+    autosizing_factor_min: int = _key(
+        1, "Lowest elasticity factor that autosizing sets, a power of two.", least=1, per_sub_topology=True
+    )
+    autosizing_factor_max: int = _key(
+        16, "Highest elasticity factor that autosizing sets, a power of two.", least=1, per_sub_topology=True
+    )
+    autosizing_containers_min: int = _key(
+        1, "Lowest number of containers that autosizing sets.", least=1, per_sub_topology=True
+    )
+    autosizing_containers_max: int | None = _key(
+        None,
+        "Highest number of containers that autosizing sets; unset: as many as Spark has slots.",
+        least=1,
+        per_sub_topology=True,
+    )
+    autosizing_catch_up_s: float = _key(
+        60.0, "Autosizing aims to read a lag within this many seconds.", least=0.001, per_sub_topology=True
+    )
+    autosizing_quiet_s: float = _key(
+        600.0,
+        "Autosizing halves a factor, or a number of containers, that was not needed for this many seconds.",
+        least=0.001,
+        per_sub_topology=True,
+    )
+    autosizing_cool_down_s: float = _key(
+        120.0,
+        "For this many seconds after a change of scale autosizing makes none, and for 20 times the pause of that change.",
+        least=0,
+        per_sub_topology=True,
+    )
+    autosizing_interval_s: float = _key(10.0, "How often autosizing looks at the load, in seconds.", least=0.001)
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
         "How partitions are grouped into tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
@@ -241,25 +275,25 @@ class Config(Mapping[str, Any]):
         """The value of `name` as text for people; `***` for a password and the like."""
         return HIDDEN if is_secret(name) else repr(self[name])
 
-    # Of one sub-topology (None: the source's): its own value of a key, else the common one.
+    # Of one sub-topology; None is the source's.
 
     def containers_of(self, sub_topology: str | None) -> int | None:
-        return typing.cast("int | None", self._of("containers", sub_topology))
+        return typing.cast("int | None", self.of("containers", sub_topology))
 
     def elasticity_factor_of(self, sub_topology: str | None) -> int:
-        return typing.cast("int", self._of("elasticity_factor", sub_topology))
+        return typing.cast("int", self.of("elasticity_factor", sub_topology))
 
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
-        return typing.cast("int", self._of("max_records_per_round", sub_topology))
+        return typing.cast("int", self.of("max_records_per_round", sub_topology))
 
     def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
-        return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
+        return typing.cast("int", self.of("max_bytes_per_round", sub_topology))
 
     def task_threads_of(self, sub_topology: str | None) -> int | None:
-        return typing.cast("int | None", self._of("task_threads", sub_topology))
+        return typing.cast("int | None", self.of("task_threads", sub_topology))
 
     def max_bucket_lead_of(self, sub_topology: str | None) -> int:
-        return typing.cast("int", self._of("max_bucket_lead", sub_topology))
+        return typing.cast("int", self.of("max_bucket_lead", sub_topology))
 
     def check_sub_topologies(self, names: Iterable[str]) -> None:
         """`ConfigError` if a sub-topology has a value of its own and is not among `names` (`source` always is)."""
@@ -272,7 +306,8 @@ class Config(Mapping[str, Any]):
                     f"the sub-topologies are {', '.join(known)}",
                 )
 
-    def _of(self, key: str, sub_topology: str | None) -> Any:
+    def of(self, key: str, sub_topology: str | None) -> Any:
+        """A sub-topology's own value of a key, else the common one."""
         return self.own_values.get(f"{key}.{sub_topology or SOURCE_SUB_TOPOLOGY}", getattr(self, key))
 
 

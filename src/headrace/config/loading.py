@@ -48,6 +48,7 @@ def load_config(
             (own if dot else common)[name] = value
     config = Config(**common, own_values=own, origins=origins)
     _check_elasticity(config)
+    _check_autosizing(config)
     return config
 
 
@@ -170,9 +171,12 @@ def _origin(config: Config, key: str) -> str:
     return config.origins.get(key, "default")
 
 
+_FACTORS = ("elasticity_factor", "autosizing_factor_min", "autosizing_factor_max")
+
+
 def _check_elasticity(config: Config) -> None:
     for name in config:
-        if name.partition(".")[0] != "elasticity_factor":
+        if name.partition(".")[0] not in _FACTORS:
             continue
         factor, where = config[name], _origin(config, name)
         if factor & (factor - 1):
@@ -181,6 +185,20 @@ def _check_elasticity(config: Config) -> None:
             raise ConfigError(f"{name} ({where}): expected a power of two, found {factor}", hint)
         if factor > SLOTS:
             raise ConfigError(f"{name} ({where}): expected at most {SLOTS:,}, found {factor:,}", "give a power of two")
+
+
+def _check_autosizing(config: Config) -> None:
+    """Each sub-topology with a value of its own has bounds of its own."""
+    for sub_topology in sorted({"", *(name.partition(".")[2] for name in config.own_values)}):
+        for low, high in (("factor_min", "factor_max"), ("containers_min", "containers_max")):
+            names = [f"autosizing_{name}.{sub_topology}" for name in (low, high)]
+            shown = [name if name in config.own_values else name.partition(".")[0] for name in names]
+            least, most = (config[name] for name in shown)
+            if most is not None and least > most:
+                raise ConfigError(
+                    f"{shown[0]} ({_origin(config, shown[0])}): expected at most {shown[1]}, {most}, found {least}",
+                    f"change it, or {shown[1]} ({_origin(config, shown[1])})",
+                )
 
 
 def refuse_reserved(config: Config, *, is_whole: bool) -> None:

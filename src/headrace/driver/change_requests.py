@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -16,6 +16,7 @@ from headrace.core.job_plan.growth_rules import changes_of
 from headrace.core.job_plan.history import key_of, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
+from headrace.driver.autosizing import AutosizingStatus, LookedAt, ScaleController
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.store_preparation import StorePreparation
@@ -31,9 +32,10 @@ AGAIN_S = 30.0
 
 class ChangeRequests:
     """What is requested of a running job. It is not thread-safe. Requests are looked for at each call; streams every
-    `pace.partition_check_s`, and at once where a command asks for it."""
+    `pace.partition_check_s`, and at once where a command asks for it. `autosizing` requests scales itself."""
 
-    def __init__(self, backend: Backend, pace: Pace) -> None:
+    def __init__(self, backend: Backend, pace: Pace, autosizing: ScaleController | None = None) -> None:
+        self._autosizing = autosizing
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
         self._store_builder = backend.store_builder
         self._preparation: StorePreparation | None = None
@@ -57,9 +59,7 @@ class ChangeRequests:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
         return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
 
-    def scales(
-        self, now_s: float, runners: Iterable[SubTopologyRunner]
-    ) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
+    def scales(self, now_s: float, runners: Iterable[SubTopologyRunner]) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
         """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be
         brought together first: none has more before it than a round reads. What is further apart waits, see `waiting`."""
         plan = self._plan
@@ -91,6 +91,15 @@ class ChangeRequests:
         LOG.info("another scale is requested")
         requests = [ChangeRequest(ChangeKind.SCALE, id_) for id_ in sorted(ids)] or [ChangeRequest(ChangeKind.SCALE, "")]
         return tuple(requests), {**merging, **closing}
+
+    def autosize(self, now_s: float, looked_at: Callable[[], Iterable[LookedAt]]) -> None:
+        """Let the built-in controller look at the load, and leave its requests."""
+        if self._autosizing is not None:
+            self._autosizing.look(now_s, self._plan, looked_at, self._metadata)
+
+    def autosizing_of(self, title: str) -> AutosizingStatus | None:
+        """What the built-in controller decided last about a sub-topology; None where it is off."""
+        return None if self._autosizing is None else self._autosizing.status_of(title)
 
     def scale_waits_for(self, title: str, checkpoints: Mapping[TaskName, Checkpoint]) -> str:
         """Why another elasticity factor of a sub-topology is not in force yet, for people; empty where none waits."""

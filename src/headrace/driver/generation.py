@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from headrace.core.elasticity.recut import Recut
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.autosizing import LookedAt
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.maintenance.maintenance import Maintenance
@@ -366,12 +367,17 @@ class Generation:
         is_merging = runner.sub.title in self._watch.waiting
         return replace(observed, is_changing=self._ending.is_set(), is_merging=is_merging)
 
+    def looked_at(self) -> list[LookedAt]:
+        """Each sub-topology as the built-in controller sees it."""
+        return [LookedAt(self.observation_of(one), self._slowed_by.get(one.sub.name, "")) for one in self.runners.values()]
+
     def status_of(self, runner: SubTopologyRunner) -> SubTopologyStatus:
         """The status of a sub-topology, for people."""
         return {
             **progress_status(runner, time.monotonic() - self._started_s),
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
             "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
+            "autosizing": self._watch.autosizing_of(runner.sub.title),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
         }

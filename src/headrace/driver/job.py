@@ -14,6 +14,7 @@ from headrace.codec.job_records import HISTORY, SCALES
 from headrace.core.elasticity.scales import refusal_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
 from headrace.driver.job_status import JobStatus
@@ -104,7 +105,8 @@ class Job:
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
         self._launched, self._pace, self._until = launched, pace, until
         self._store = launched.backend.store
-        self._requests = ChangeRequests(launched.backend, pace)
+        autosizing = ScaleController(launched.preparer.planner.config, pace.clock_us)
+        self._requests = ChangeRequests(launched.backend, pace, autosizing)
         self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
         self._epoch = launched.prepared.plan.epoch
@@ -318,6 +320,7 @@ class Job:
                 with self._holding:
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
+                    self._requests.autosize(time.monotonic(), self._generation.looked_at)
                     runners = [] if self._changing else list(self._generation.runners.values())
                     scales, merging = self._requests.scales(time.monotonic(), runners) if runners else ((), {})
                     if self._generation.first_round_s is not None:
@@ -366,7 +369,6 @@ class Job:
             "metrics": shown_job_metrics(self._launched.backend.metrics),
             "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
-
 
     def observations(self) -> tuple[SubTopologyObservation, ...]:
         """How busy each sub-topology and its tasks are, and how far behind, over the last 10 and 60 s."""

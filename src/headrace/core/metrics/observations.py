@@ -44,7 +44,7 @@ class SubTopologyLoad:
     written, or something committed, in the slowest container and by the driver. `busy_share`: the busiest container had its
     threads process tasks: near `round_share` where functions are the limit. `wait_share`: the same container's threads
     processed tasks and waited meanwhile. `hot_share`: processed time of the largest task over that of the mean one, 1.0 where
-    all are alike; None where nothing was processed."""
+    all are alike; None where nothing was processed. `written_per_s`: records that it wrote to streams."""
 
     records_per_s: float = 0.0
     incoming_per_s: float | None = None
@@ -53,6 +53,7 @@ class SubTopologyLoad:
     busy_share: float = 0.0
     wait_share: float = 0.0
     hot_share: float | None = None
+    written_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ MetricName = Literal[
     "container-count",
     "elasticity-factor",
     "input-offsets",
+    "records-written",
     "round-ns",
     "round-commit-ns",
     "engine-records-fetched",
@@ -120,6 +121,10 @@ _ROWS = (
     Metric(
         "input-offsets", _C, "offsets", _SUB,
         "Offsets by which the inputs have grown",
+    ),
+    Metric(
+        "records-written", _C, "records", _SUB,
+        "Records written to outputs and repartition streams",
     ),
     Metric(
         "round-ns", _C, "ns", _SUB,
@@ -250,6 +255,7 @@ RATES: tuple[MetricRate, ...] = (
     MetricRate("records-per-s", "records/s", _TASK, "`records-processed`"),
     MetricRate("records-per-s", "records/s", _SUB, "`records-processed` of all tasks"),
     MetricRate("incoming-per-s", "offsets/s", _SUB, "`input-offsets`; null where the inputs were looked at only once"),
+    MetricRate("written-per-s", "records/s", _SUB, "`records-written`"),
     MetricRate("round-share", "1", _SUB, "`round-ns`. Near 1 the job does nothing but rounds"),
     MetricRate("commit-share", "1", _SUB, "`commit-ns` of the slowest container, and `round-commit-ns`"),
     MetricRate(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from headrace.codec.observations import observation_document
 from headrace.core.metrics.observations import (
     OBSERVED_TASKS_MAX,
     SubTopologyLoad,
@@ -92,6 +93,7 @@ def sub_topology_load(amounts: Amounts, span_s: float, threads: Mapping[str, flo
         busy_share=share(busiest[1] / threads.get(busiest[0], 1)),
         wait_share=share(waited / threads.get(busiest[0], 1)),
         hot_share=largest * tasks / whole if whole else None,
+        written_per_s=amounts["records-written"].get("", 0.0) / span_s,
     )
 
 
@@ -122,7 +124,11 @@ def shown_job_metrics(metrics: RecentMetrics) -> dict[str, Any]:
 
 def published_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> dict[str, Any]:
     """What is published of a sub-topology besides its status, for the commands of other processes."""
-    return {"job_metrics": shown_job_metrics(metrics), "task_metrics": _shown_tasks(metrics, observed)}
+    return {
+        "job_metrics": shown_job_metrics(metrics),
+        "task_metrics": _shown_tasks(metrics, observed),
+        "observed": observation_document(observed),
+    }
 
 
 def _values(metrics: RecentMetrics, observed: SubTopologyObservation) -> dict[MetricName, dict[str, float]]:

@@ -20,6 +20,7 @@ RATED: frozenset[MetricName] = frozenset(
         "round-ns",
         "round-commit-ns",
         "input-offsets",
+        "records-written",
     }
 )
 assert frozenset(get_args(MetricName)) >= RATED

@@ -69,7 +69,7 @@ class RoundMeter:
     def committed(
         self,
         planned: PlannedRound,
-        summaries: Iterable[Summary],
+        summaries: Sequence[Summary],
         checkpoints: Iterable[Checkpoint],
         commit_s: float,
         now_s: float,
@@ -77,6 +77,8 @@ class RoundMeter:
         """The round was committed, which took `commit_s` of the time since it began."""
         began_s = now_s if self.running_since_s is None else self.running_since_s
         values: Values = {"round-ns": {"": round((now_s - began_s) * 1e9)}, "round-commit-ns": {"": round(commit_s * 1e9)}}
+        if written := sum(summary.counters.get("records_written", 0) for summary in summaries):
+            values["records-written"] = {"": written}
         if fetched := engine_fetched(planned, self._chained):
             values["engine-records-fetched"] = {"": fetched}
         values |= measured_values(summaries)

@@ -1,4 +1,4 @@
-"""A job as commands look at it: what is stored of it, and how far behind it is now."""
+"""A job as other processes look at it: what is stored of it, and how far behind it is now."""
 
 from __future__ import annotations
 
