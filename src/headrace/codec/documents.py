@@ -9,7 +9,7 @@ form: 1, but for checkpoints that hold what form 1 has no place for. A document 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, lru_cache
 from operator import or_
 from types import GenericAlias, UnionType
@@ -51,21 +51,16 @@ _NAMES: dict[type, dict[str, str]] = {
     StartpointRecord: {"applied_at_us": "taken_up_at_us", "status": "became"},
     StartpointRequest: {"entries": "set", "deleted": "delete"},
 }
-_ORDERS: dict[type, tuple[str, ...]] = {
-    Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
-}
 _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
     StoredJobModel: ("databases", "dropped"),
     StoredSubTopology: ("elasticity_factor", "broadcast"),
     StoredTask: ("buckets",),
-    Checkpoint: ("expiry_us", "closed_us"),
     Change: ("phases_us",),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
     StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
     StoredSubTopology: _OMITTED[StoredSubTopology],
     StoredTask: _OMITTED[StoredTask],
-    Checkpoint: _OMITTED[Checkpoint],
     Change: _OMITTED[Change],
 }
 
@@ -87,9 +82,7 @@ class Flows:
 def encode(value: object) -> bytes:
     """The document of a value."""
     kind: type = type(value)
-    document = _document_of(kind).write(value)
-    assert isinstance(document, dict)
-    return msgspec.json.encode({"wire": _wire_of(value)} | document)
+    return msgspec.json.encode(_document_of(kind).write(value))
 
 
 def decode(kind: type[T], data: bytes | str, what: str) -> T:
@@ -163,7 +156,7 @@ def _document_of(kind: type) -> _Form:
     if kind is JobModel:
         return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
-        return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
+        return _Form(_StoredCheckpoint, _read_checkpoint, _stored_checkpoint)
     if kind is StateVersion:
         return _as(_record_form(_Version, is_document=True), _read_version, _version_of)
     return _record_form(kind, is_document=True)
@@ -175,8 +168,6 @@ def _form_of(kind: object) -> _Form:
         return _Form(str, SSP.parse, str)
     if kind is TaskName:
         return _Form(str, TaskName.parse, str)
-    if kind is Head:
-        return _Form(Head, write=_stored_head)
     if kind is OffsetRange:
         return _Form(tuple[str, int, int], _read_range, lambda piece: (str(piece.ssp), piece.start, piece.end))
     if kind is StartpointEntry:
@@ -196,12 +187,7 @@ def _form_of(kind: object) -> _Form:
 def _field_form(kind: type, name: str, hint: object) -> _Form:
     if (kind, name) in ((ConsistentCut, "written"), (Rewind, "skipped_ranges")):
         return _whole_ssps_form(get_args(hint)[1])
-    form = _form_of(hint)
-    if kind is Checkpoint and get_origin(hint) is Mapping:  # by SSP; their texts are read with the task's bucket
-        form = _Form(dict[str, get_args(hint)[1]])  # type: ignore[misc]  # said at run time
-        if name == "spent_startpoints":  # an empty list in those of an older version
-            return _Form(or_(form.stored, tuple[()]), lambda stored: stored or {}, form.write)
-    return form
+    return _form_of(hint)
 
 
 def _as(form: _Form, read: _Convert, write: _Convert) -> _Form:
@@ -240,7 +226,7 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
     later, omitted = _LATER.get(kind, ()), _OMITTED.get(kind, ())
-    forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
+    forms = {name: _field_form(kind, name, hints[name]) for name in [one.name for one in fields(kind)]}
     if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
     columns: list[tuple[str, object] | tuple[str, object, object]] = [("wire", int)] if is_document else []
@@ -256,7 +242,8 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
         return kind(**{name: convert(part) for name, convert, part in found if part is not msgspec.UNSET})
 
     def write(value: object) -> object:
-        document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
+        document: dict[str, object] = {"wire": WIRE} if is_document else {}
+        document |= {stored: convert(getattr(value, name)) for name, stored, convert in writes}
         for name, default in defaults.items():
             if getattr(value, name) == default:
                 del document[renamed.get(name, name)]
@@ -269,37 +256,7 @@ def _default_of(one: Field[object]) -> object:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-# --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
-
-
-_BY_SSP = ("positions", "watermarks", "spent_startpoints")
-_ssp_of = lru_cache(maxsize=16_384)(SSP.parse)  # of a whole partition, which siblings have in common
-
-
-def _of_whole_partitions(stored: Checkpoint) -> Checkpoint:
-    """`stored` with whole partitions in its maps, which have the texts of SSPs, those of a virtual task with its bucket."""
-    bucket, by_text = stored.task.bucket, [getattr(stored, name) for name in _BY_SSP]
-    if bucket is None:
-        maps = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
-        return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
-    end, texts = f"/{bucket.index}", map(str, stored.positions)
-    broadcast = frozenset(_ssp_of(text).stream for text in texts if "/" not in text)
-    maps = [{_ssp_of(text.removesuffix(end)).whole: value for text, value in each.items()} for each in by_text]
-    return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2], broadcast=broadcast)
-
-
-def _by_key_bucket(checkpoint: Checkpoint) -> Checkpoint:
-    """`checkpoint` with the texts of SSPs in its maps, in their order, those of a virtual task with its bucket."""
-    bucket, broadcast = checkpoint.task.bucket, checkpoint.broadcast
-    end = "" if bucket is None else f"/{bucket.index}"
-    maps: list[Any] = []
-    for each in (checkpoint.positions, checkpoint.watermarks, checkpoint.spent_startpoints):
-        ssps = sorted(each) if len(each) > 1 else each
-        maps.append({f"{ssp}{'' if ssp.stream in broadcast else end}": each[ssp] for ssp in ssps})
-    return replace(checkpoint, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
-
-
-# --- heads, of which there may be a hundred thousand at once: msgspec reads them ----------------------------------------------
+# --- checkpoints, of which there may be a hundred thousand at once: msgspec reads and writes them -----------------------------
 
 
 class _StoredFile(msgspec.Struct, frozen=True):
@@ -319,6 +276,83 @@ class _StoredHead(msgspec.Struct, frozen=True):
     version: int
     files: list[_StoredFile]
     slots: Slots | msgspec.UnsetType
+
+
+class _StoredCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By the texts of SSPs, in their order; those of a virtual task have its bucket. A head is written as a `_StoredHead`."""
+
+    wire: int
+    task: str
+    round_id: RoundId
+    job_model_version: int
+    positions: dict[str, int]
+    head: Head | None
+    watermarks: dict[str, int]
+    event_timer_us: int | None
+    wall_timer_us: int | None
+    spent_startpoints: dict[str, str] | tuple[()]  # an empty list in those of an older version
+    expiry_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    closed_us: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+@lru_cache(maxsize=16_384)
+def _whole_ssp_of(text: str) -> SSP:
+    """Of a partition, which siblings have in common."""
+    return SSP.parse(text).whole
+
+
+def _stored_checkpoint(checkpoint: Checkpoint) -> _StoredCheckpoint:
+    bucket, broadcast, head = checkpoint.task.bucket, checkpoint.broadcast, checkpoint.head
+    end = "" if bucket is None else f"/{bucket.index}"
+
+    def by_text(values: Mapping[SSP, Any]) -> dict[str, Any]:
+        if len(values) > 1:
+            values = dict(sorted(values.items()))
+        return {f"{ssp}{'' if ssp.stream in broadcast else end}": value for ssp, value in values.items()}
+
+    return _StoredCheckpoint(
+        _wire_of(checkpoint),
+        str(checkpoint.task),
+        checkpoint.round_id,
+        checkpoint.job_model_version,
+        by_text(checkpoint.positions),
+        None if head is None else _stored_head(head),  # type: ignore[arg-type]  # what is omitted of a head is not in `Head`
+        by_text(checkpoint.watermarks),
+        checkpoint.event_timer_us,
+        checkpoint.wall_timer_us,
+        by_text(checkpoint.spent_startpoints),
+        msgspec.UNSET if checkpoint.expiry_us is None else checkpoint.expiry_us,
+        msgspec.UNSET if checkpoint.closed_us is None else checkpoint.closed_us,
+    )
+
+
+def _read_checkpoint(stored: _StoredCheckpoint) -> Checkpoint:
+    """By whole partitions."""
+    task, broadcast = TaskName.parse(stored.task), frozenset[str]()
+    by_text: tuple[Mapping[str, Any], ...] = (stored.positions, stored.watermarks, stored.spent_startpoints or {})
+    if task.bucket is None:
+        by_ssp = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
+    else:
+        end = f"/{task.bucket.index}"
+        by_ssp = [
+            {_whole_ssp_of(text.removesuffix(end)): value for text, value in each.items()} if each else {} for each in by_text
+        ]
+        if whole := [text for text in stored.positions if "/" not in text]:
+            broadcast = frozenset(_whole_ssp_of(text).stream for text in whole)
+    return Checkpoint(
+        task,
+        stored.round_id,
+        stored.job_model_version,
+        by_ssp[0],
+        stored.head,
+        by_ssp[1],
+        stored.event_timer_us,
+        stored.wall_timer_us,
+        by_ssp[2],
+        broadcast,
+        None if stored.expiry_us is msgspec.UNSET else stored.expiry_us,
+        None if stored.closed_us is msgspec.UNSET else stored.closed_us,
+    )
 
 
 def _stored_head(head: Head) -> _StoredHead:

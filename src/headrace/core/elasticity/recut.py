@@ -103,7 +103,7 @@ def recut_of(model: SubTopologyModel, factor: int, broadcast: frozenset[str], wh
     """How the tasks of `model` are cut by `factor`. A task that reads nothing but what is broadcast has no keys, and stays."""
     names: dict[TaskName, list[TaskName]] = {}
     for task in model.tasks:
-        keyless = all(ssp.stream in broadcast for ssp in task.ssps)
+        keyless = all(ssp.stream in broadcast for ssp in task.partitions)
         for name in (task.name,) if keyless else bucketed(task.name, factor):
             names.setdefault(name, []).append(task.name)
     parents = {name: tuple(sorted(former)) for name, former in names.items()}
