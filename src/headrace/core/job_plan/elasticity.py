@@ -6,7 +6,6 @@ Seed: SEP-32 "JobModel" 3. What runs them is elsewhere.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
@@ -63,4 +62,4 @@ def bucketed(name: TaskName, factor: int) -> tuple[TaskName, ...]:
     if factor == 1:
         return (name.whole,)
     indexes = range(index, factor, before) if factor >= before else (index % factor,)
-    return tuple(replace(name, bucket=KeyBucket(each, factor)) for each in indexes)
+    return tuple(TaskName(name.group, name.sub_topology, _buckets(factor)[each]) for each in indexes)
