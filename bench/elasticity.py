@@ -14,10 +14,6 @@ container, beside factor 2 in two, on two slots of Spark. Throughput from the en
 `buckets`: what key buckets cost a keyed count in one container: factor 2 and 8 beside factor 1, where nothing is computed for
 them. Asked for: under 10 % at factor 8.
 
-`pause`: a keyed count of 1 million keys (`--keys`) in one partition under a constant load of 2,500 records/s, while the
-factor goes 1, 8, 1: each phase of the change, and the longest time without a commit, on the embedded log; `pause-on-kafka`:
-on a broker of its own. Asked for: under 1 s on the log and 1.5 s on Kafka, whatever the size of the state.
-
 `planning`: a plan of 10,000 partitions at factor 1 and at factor 16 on the embedded log, part by part, in seconds of the
 processor (and by the clock): what is stored is read, a plan is made of it, encoded, committed. Without an engine, and without
 records. Asked for: under 5 s together. `planning-on-kafka`: the same on a broker of its own.
@@ -28,12 +24,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +51,6 @@ SLICES_TIMES = 1.8
 BUCKETS_SHARE = 0.10
 ROUND_S = 5.0
 POLL_S = 0.02
-STATE_KEYS = 1_000_000
 
 
 def after_a_wait(record: Any) -> Any:
@@ -257,89 +250,10 @@ def plan_and_commit(app: hr.App, system: Any, watch: Watch) -> int:
     return len(made.checkpoints)
 
 
-# --- the pause ----------------------------------------------------------------------------------------------------------------
-
-PAUSE_FACTORS = (8, 1)
-LOAD_EVERY_S, LOAD_RECORDS = 0.02, 50
-BESIDE_S = 8.0  # of load before and behind a change
-ONE = (1).to_bytes(8, "big")
-
-
-def pause(root: Path, factors: Sequence[int], seconds: float) -> None:
-    """The pause on the embedded log."""
-    pause_of(root / "pause", f"log:{root / 'pause' / 'log'}")
-
-
-def pause_on_kafka(root: Path, factors: Sequence[int], seconds: float) -> None:
-    """The pause on a broker."""
-    with KafkaServer(folder=root / "broker", heap_mb=1024) as kafka:
-        pause_of(root / "pause", f"kafka://{kafka.bootstrap}")
-
-
-def pause_of(folder: Path, url: str) -> None:
-    keys: dict[str, Any] = {"state_uri": str(folder / "state"), "local_store_dir": str(folder / "stores")}
-    app = hr.App("paused", system=url, trigger_interval_ms=20, **keys)
-    counts = app.stream("paused-in", key=hr.Bytes(), value=hr.Long()).group_by_key().count(store="counts")
-    counts.to_stream().to("paused-out")
-    with hr.open_system(url) as system:
-        system.create_stream("paused-in", 1)
-        system.create_stream("paused-out", 1)
-        for start in range(0, STATE_KEYS, 200_000):
-            stop = min(start + 200_000, STATE_KEYS)
-            system.produce("paused-in", [hr.Record(b"key-%09d" % number, ONE, 0) for number in range(start, stop)])
-    app.run(until="caught-up", progress=False)
-    job, ending, commits = app.start(), threading.Event(), list[float]()
-    threads = [threading.Thread(target=work, args=(url, ending, *more)) for work, more in ((load, ()), (watch, (commits,)))]
-    for thread in threads:
-        thread.start()
-    try:
-        for factor in PAUSE_FACTORS:
-            time.sleep(BESIDE_S)
-            began_s = time.monotonic()
-            job.set_elasticity(factor)
-            while job.status()["sub_topologies"]["source"]["elasticity_factor"] != factor:
-                time.sleep(POLL_S)
-            time.sleep(BESIDE_S)
-            near = [at_s for at_s in list(commits) if began_s - 1.0 < at_s]
-            gap_s = max((after - before for before, after in pairwise(near)), default=float("nan"))
-            print(f"pause, {STATE_KEYS:,} keys, to factor {factor}: {gap_s:.2f} s without a commit", flush=True)
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
-        job.stop()
-        app.spark.stop()
-    with hr.elasticity(app) as scales:
-        for change in scales.history():
-            phases = ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in change.phases_us.items())
-            print(f"  {change.before} to {change.after}: {phases}")
-
-
-def load(url: str, ending: threading.Event) -> None:
-    draw = np.random.default_rng(7)
-    with hr.open_system(url) as system:
-        while not ending.wait(LOAD_EVERY_S):
-            numbers = draw.integers(0, STATE_KEYS, LOAD_RECORDS).tolist()
-            system.produce("paused-in", [hr.Record(b"key-%09d" % number, ONE, 0) for number in numbers])
-
-
-def watch(url: str, ending: threading.Event, commits: list[float]) -> None:
-    """When commits could be read."""
-    before = -1
-    with hr.open_system(url) as system:
-        while not ending.wait(0.005):
-            end = system.end_offsets("paused-out")[0]
-            if end != before:
-                commits.append(time.monotonic())
-                before = end
-
-
 PARTS: dict[str, Callable[[Path, Sequence[int], float], None]] = {
     "waiting": waiting,
     "slices": slices,
     "buckets": buckets,
-    "pause": pause,
-    "pause-on-kafka": pause_on_kafka,
     "planning": planning,
     "planning-on-kafka": planning_on_kafka,
 }
@@ -350,9 +264,7 @@ def main() -> None:
     parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all"])
     parser.add_argument("--factors", default="1,2,4,8,16")
     parser.add_argument("--seconds", type=float, default=15.0, help="about how long each measurement takes")
-    parser.add_argument("--keys", type=int, default=STATE_KEYS, help="of the state whose factor changes")
     given = parser.parse_args()
-    globals()["STATE_KEYS"] = given.keys
     factors = [int(factor) for factor in given.factors.split(",")]
     for part in PARTS if given.part == "all" else [given.part]:
         root = Path(tempfile.mkdtemp(prefix="headrace-bench-"))

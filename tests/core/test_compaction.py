@@ -154,3 +154,16 @@ def test_any_chain_is_short_after_one_fold(found: list[int]) -> None:
     assert fold_start(Head(1, tuple(files))) is None
     assert len(files) <= 32 + FOLD_FILES_MIN
     assert sum(sizes(files)) <= 2 * sum(sizes(files[:1])) + SNAPSHOT_BYTES_MIN
+
+
+def test_files_that_are_held_stay_and_the_others_are_folded_among_themselves() -> None:
+    chain = [snapshot(1000), delta(600), delta(300)]
+    held = list(chain)
+    for _ in range(2_000):
+        start = fold_start(Head(1, tuple(chain)), len(held))
+        if start is not None:
+            chain[start:] = [delta(sum(sizes(chain[start:])))]
+        assert chain[: len(held)] == held
+        chain.append(delta(100))
+        assert len(chain) <= len(held) + 16
+    assert fold_start(Head(1, tuple(chain))) == 0  # when nothing is held any more

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.keys.compaction import borrowed, fold_start, is_snapshot_due
-from headrace.core.keys.heads import FILES_MAX, head_of, is_too_long
+from headrace.core.keys.heads import FILES_MAX, added_files, apart_at_first, head_of, is_too_long
 from headrace.core.keys.key_layout import slots_of
 from headrace.model.checkpoint import Head, Slots, StateFile, StateFileKind
 from headrace.model.tasks import KeyBucket
@@ -157,18 +157,18 @@ def test_files_of_the_split_and_of_the_merge() -> None:
 
 def test_what_others_wrote_is_replaced_and_never_folded_in_part() -> None:
     megabytes = 1024 * 1024
-    large = StateFile("1", StateFileKind.SNAPSHOT, 63 * megabytes, 1, "c", 1)
+    large = StateFile("1", StateFileKind.SNAPSHOT, 7 * megabytes, 1, "c", 1)
     tiny = [StateFile(f"{n}", StateFileKind.DELTA, 10, 1, "c", n) for n in range(2, 5)]
     half, _ = recut([Head(4, (large, *tiny))], 2)
     assert half is not None
     assert list(borrowed(half)) == list(half.files)
     assert is_snapshot_due(half)
-    half, _ = recut([Head(4, (replace(large, bytes=65 * megabytes), *tiny))], 2)
+    half, _ = recut([Head(4, (replace(large, bytes=9 * megabytes), *tiny))], 2)
     assert half is not None
     assert not is_snapshot_due(half)
     own = [StateFile(f"{n}", StateFileKind.DELTA, 10, 1, "c", n, covers=half.slots) for n in range(5, 10)]
     assert [fold_start(Head(4 + n, (*half.files, *own[:n]), half.slots)) for n in range(6)] == [None] * 4 + [4, 4]
-    grown = replace(own[0], bytes=33 * megabytes)
+    grown = replace(own[0], bytes=5 * megabytes)
     assert fold_start(Head(5, (*half.files, grown), half.slots)) == 0
     assert not is_snapshot_due(None)
     assert not is_snapshot_due(Head(4, (large, *tiny)))
@@ -189,3 +189,62 @@ def test_a_merge_of_very_many_is_said_to_be_too_long() -> None:
     assert is_snapshot_due(merged)
     assert not is_too_long(parts[0])
     assert not is_too_long(None)
+
+
+def of_each_slot(files: Sequence[StateFile]) -> list[list[StateFile]]:
+    found: list[list[StateFile]] = [[] for _ in range(1024)]
+    for file in files:
+        for slot in range(file.counted.low, file.counted.high):
+            found[slot].append(replace(file, slots=None, whole=()))
+    return found
+
+
+@given(histories, histories, FACTORS)
+def test_what_is_added_goes_on_from_what_was_there_in_each_slot(
+    first: list[tuple[str, int]], then: list[tuple[str, int]], factor: int
+) -> None:
+    heads, writer = after(first)
+    before = recut(heads, factor)
+    slots, is_folded = buckets(len(heads)), False
+    for step, number in then:
+        at, head = number % len(heads), heads[number % len(heads)]
+        if step == "delta":
+            heads[at] = writer.delta(head, slots[at])
+        elif step == "snapshot" and head is not None:
+            heads[at], is_folded = writer.snapshot(head, slots[at]), True
+    for held, wanted in zip(before, recut(heads, factor), strict=True):
+        if held is None or wanted is None:
+            continue
+        added = added_files(held, wanted)
+        if added is None:
+            assert is_folded
+            continue
+        goes_on = zip(of_each_slot(held.files), of_each_slot(added), of_each_slot(wanted.files), strict=True)
+        assert all(there + more == wanted_there for there, more, wanted_there in goes_on)
+
+
+def test_nothing_is_added_to_what_was_taken_back() -> None:
+    writer = Writer()
+    first = writer.delta(None, None)
+    left, taken = writer.delta(first, None), writer.delta(first, None)
+    assert added_files(first, taken) == taken.files[1:]
+    assert added_files(left, taken) is None
+    assert added_files(left, first) is None
+    assert added_files(first, writer.snapshot(left, None)) is None
+    low, high = recut([left], 2)
+    assert low is not None and high is not None
+    assert added_files(low, high) is None
+    own = writer.delta(low, low.slots)
+    assert added_files(low, own) == own.files[2:]
+    (merged,) = recut([own, high], 1)
+    assert merged is not None
+    assert added_files(left, merged) == own.files[2:]
+
+
+def test_files_without_a_common_slot_are_read_by_slot() -> None:
+    parts = [StateFile(str(n), StateFileKind.SNAPSHOT, 1, 1, "c", n, covers=slots) for n, slots in enumerate(buckets(4), 1)]
+    both = StateFile("5", StateFileKind.DELTA, 1, 1, "c", 5)
+    assert [file.counted.low for file in apart_at_first([*parts, both])] == [0, 256, 512, 768]
+    assert apart_at_first([both, *parts]) == (both,)
+    assert apart_at_first([replace(both, slots=Slots(0, 2), whole=GLOBAL)]) == ()
+    assert apart_at_first([]) == ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import headrace as hr
 from expansion.growing_job import GROUPS, OFTEN, VALUE, WINDOW_MS, Seen, group_of
+from headrace.core.elasticity import preparation
 from kafka_expansion.checker import as_written, counted, counted_by_window, counts_are, last_values, once_and_in_order
 from kafka_expansion.producers import Ledger
 from support.checker import KillReport, Row, key_of, long_of, state_equals, window_of
@@ -41,7 +42,9 @@ def gated(run: Any) -> hr.App:
 
 
 def stateful(run: Any, counting: type[Seen] = Seen, **keys: Any) -> hr.App:
-    """A count by hand, a windowed one with and without its final results, one behind a repartition stream."""
+    """A count by hand, a windowed one with and without its final results, one behind a repartition stream. Local stores are
+    made before a change, as if the state were large."""
+    preparation.PREPARED_BYTES_MIN = 1
     app = run.app(**{**OFTEN, **keys})
     name = app.name
     records = app.stream(run.source, key=hr.String(), value=hr.Json(VALUE))

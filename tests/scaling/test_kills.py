@@ -19,7 +19,7 @@ from support.world import STORING_START_STEPS, Place, Step
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 SEED = 20320
 FACTORS = (2, 8, 4, 1)
-OF_A_MERGE = (("scale", 2), ("scale", 3))
+OF_A_MERGE = (("scale", 3), ("scale", 4))
 
 
 def killed(folder: Path, children: Children, shape: str, place: Place, steps: Sequence[Step | None]) -> KillReport:
@@ -57,14 +57,14 @@ def next_factor(factor: int, *, is_merge: bool) -> int:
 def test_state_is_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
-    killed(tmp_path, children, "stateful", place, [*STORING_START_STEPS, ("scale", 1), ("scale", 4), ("scale", 5)])
+    killed(tmp_path, children, "stateful", place, [*STORING_START_STEPS, *(("scale", step) for step in (1, 2, 5, 6))])
 
 
 def test_state_is_kept_when_the_driver_is_killed_while_tasks_are_brought_together(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
     """On Kafka a round is seldom cut where tasks are apart; there it is a half committed round that leaves them so."""
-    steps: list[Step] = [("scale", 3), ("scale", 3)] if place.kind == "kafka" else [("scale", 2), ("scale", 3), ("scale", 2)]
+    steps: list[Step] = [("scale", 4), ("scale", 4)] if place.kind == "kafka" else [("scale", 3), ("scale", 4), ("scale", 3)]
     killed(tmp_path, children, "gated", place, steps)
 
 

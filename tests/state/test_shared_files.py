@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from state_place import Changes, Contents, Place, after, make_changes
 
-from headrace.adapters.lmdb import close_idle
+from headrace.adapters.lmdb import close_idle, opening, prepare_task_store
 from headrace.client.state_reader import entries_of
 from headrace.core.keys import compaction, heads
 from headrace.core.keys.compaction import is_snapshot_due
@@ -97,6 +97,7 @@ class Lives(RuleBasedStateMachine):
         self.contents: Contents = {}
         self.heads: Heads = dict.fromkeys(names(1))
         self.kept: list[tuple[Heads, Contents]] = []
+        self.held: dict[TaskName, int] = {}  # files that no round folds
         self.runs, self.states = 0, dict[str, Contents]()
         self.garbage = StateGarbage(StateFiles(str(self.root / "state")), "app")
 
@@ -132,8 +133,17 @@ class Lives(RuleBasedStateMachine):
 
     @rule(factor=FACTORS)
     def change(self, factor: int) -> None:
-        self.heads = recut(self.heads, factor)
+        self.heads, self.held = recut(self.heads, factor), {}
         self.committed()
+
+    @rule(factor=FACTORS, holds=st.booleans())
+    def prepare(self, factor: int, holds: bool) -> None:
+        """Make the stores that the tasks of another factor would have now; what is written since they get when they open it."""
+        for task, head in recut(self.heads, factor).items():
+            if head is not None and task not in self.heads:
+                place = self.place_of(task)
+                prepare_task_store(place.local, head, place.files, run_id=place.run_id, boot_id=place.boot_id)
+        self.held = {task: len(head.files) for task, head in self.heads.items() if head is not None and holds}
 
     @rule(through=FACTORS, to=FACTORS)
     def cut_as_one_value(self, through: int, to: int) -> None:
@@ -152,7 +162,7 @@ class Lives(RuleBasedStateMachine):
         if not self.kept:
             return
         kept, self.contents = self.kept[number % len(self.kept)]
-        self.heads = recut(kept, len(self.heads))
+        self.heads, self.held = recut(kept, len(self.heads)), {}
         self.committed()
 
     @rule()
@@ -185,7 +195,8 @@ class Lives(RuleBasedStateMachine):
         place, head = self.place_of(task), self.heads[task]
         with place.open(head) as store:
             state = TaskState(store, head, slots_of(task.bucket))
-            state.is_snapshot_due = is_turn and is_snapshot_due(head)
+            state.held_files = self.held.get(task, 0)
+            state.is_snapshot_due = is_turn and not state.held_files and is_snapshot_due(head)
             make_changes(state, changes)
             return state.write(place.files, task_folder_of("app", task))
 
@@ -241,7 +252,7 @@ TestLives = Lives.TestCase
 # --- longer lives, and the faults that they find ------------------------------------------------------------------------------
 
 
-STEPS = ("work",) * 10 + ("change",) * 6 + ("broadcast",) * 2 + ("keep", "rewind", "new run", "cut")
+STEPS = ("work",) * 10 + ("change",) * 6 + ("broadcast",) * 2 + ("prepare",) * 3 + ("keep", "rewind", "new run", "cut")
 
 
 def live(seed: int) -> bool:
@@ -256,6 +267,8 @@ def live(seed: int) -> bool:
                 life.work(drawn, chosen.randrange(8), chosen.random() < 0.1, chosen.random() < 0.3)
             elif step == "change":
                 life.change(chosen.choice([1, 1, 2, 2, 4]))
+            elif step == "prepare":
+                life.prepare(chosen.choice([1, 2, 4]), chosen.random() < 0.7)
             elif step == "broadcast":
                 drawn_each = [{key: chosen.choice([None, b"x", b"y"]) for key in chosen.sample(KEYS, 3)} for _ in range(3)]
                 life.broadcast(drawn_each, chosen.randrange(256))
@@ -331,7 +344,12 @@ def a_merge_without_the_first_parent(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(recut.__globals__, "head_of", lost)
 
 
+def added_to_what_was_folded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(opening, "added_files", lambda held, wanted: [file for file in wanted.files if file not in held.files])
+
+
 FAULTS = (
+    added_to_what_was_folded,
     without_the_filter,
     filtered_by_the_union,
     named_after_the_newest_file,

@@ -190,9 +190,11 @@ class World:
         return run, pid
 
     def stopped_at_work(self, at: Step, change: Callable[[], Any], **options: Any) -> tuple[Run, int]:
-        """A driver that has stopped at a step of the change that `change` asks for while it is at work, and its pid."""
-        traps = f"stop:{at[0]}:{at[1]}:2"
-        run = self.run_of(until=None, traps=traps, stale_us=0, silent=True, **options)
+        """A driver that has stopped at a step of the change that `change` asks for while it is at work, or of the first round
+        after it, and its pid."""
+        trap = f"stop:{at[0]}:{at[1]}:{2 if at[0] == 'start' else 1}"
+        traps = {"traps": trap} if at[0] in ("start", "scale") else {"later": trap}
+        run = self.run_of(until=None, stale_us=0, silent=True, **traps, **options)
         pid = self.at_work(run)
         change()
         self.must_be_stopped(run, pid, at)

@@ -285,7 +285,7 @@ def test_whatever_the_step_at_which_the_process_ends_no_file_that_is_named_is_mi
 
     monkeypatch.setattr(LogJobStore, "write_metadata", written)
     monkeypatch.setattr(StateFiles, "delete", deleted)
-    monkeypatch.setattr(task_state, "fold_start", lambda files: 0)  # so that every round leaves files behind
+    monkeypatch.setattr(task_state, "fold_start", lambda *given: 0)  # so that every round leaves files behind
     driver = driver_in(tmp_path, most=3).open()
     with pytest.raises(Killed):
         work(driver)
@@ -328,7 +328,7 @@ def test_a_write_that_fails_or_may_have_is_tried_again(
 def test_a_round_that_commits_while_a_version_is_stored_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_state, "fold_start", lambda files: 0)
+    monkeypatch.setattr(task_state, "fold_start", lambda *given: 0)
     write = LogJobStore.write_metadata
     with driver_in(tmp_path) as driver:
 

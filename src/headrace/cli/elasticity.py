@@ -69,16 +69,22 @@ def set_scale(
             report(json, _described(preview, None), there)
             return
         if not json:
-            _print_preview(target.application, preview)
+            _print_preview(target.application, preview, scales.is_running)
         elif not yes:
             print_json(_described(preview, None))
         confirm("change it?", yes, json)
         id_ = scales.write(preview)
-        when = "the job is running: it changes within a second" if scales.is_running else "it takes effect at the next start"
+        when = _when(preview) if scales.is_running else "it takes effect at the next start"
         report(json, _described(preview, id_), f"requested {request_text(preview.request)}: {id_}\n{when}")
 
 
-def _print_preview(application: str, preview: ScalePreview) -> None:
+def _when(preview: ScalePreview) -> str:
+    if preview.is_large:
+        return "the job is running, and first makes local stores for its new tasks; see headrace status"
+    return "the job is running: it changes within a second"
+
+
+def _print_preview(application: str, preview: ScalePreview, is_running: bool) -> None:
     print(f"application {application}: {request_text(preview.request)}")
     for superseded in preview.superseded:
         print(f"request {superseded}, which is not in force yet, is withdrawn")
@@ -93,7 +99,9 @@ def _print_preview(application: str, preview: ScalePreview) -> None:
     print_table(names, rows, right=names[3:])
     print("state files stay where they are; local stores are made of them")
     if preview.pause_s is not None:
-        print(f"expected pause: {preview.pause_s:.1f} s, as such changes of this job took")
+        print(f"expected pause: {preview.pause_s:.1f} s without a commit, as such changes of this job took")
+    else:
+        print("expected pause: " + ("about 1 s; none is on record yet" if is_running else "none, as the job is not running"))
     for one in preview.effects:
         if one.behind:
             worst = max(one.behind, key=lambda task: one.behind[task])
@@ -177,5 +185,5 @@ def show(target: Target, json: JsonOption = False) -> None:
 def _row(one: Change) -> tuple[Any, ...]:
     pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
     before, after, why = (text or None for text in (one.before, one.after, one.why))
-    phases = ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in one.phases_us.items()) or None
+    phases = ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in one.ordered_phases_us.items()) or None
     return iso(one.at_us), one.what, before, after, one.requested_by, one.outcome.value, pause, phases, why

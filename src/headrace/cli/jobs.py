@@ -195,7 +195,7 @@ def change_as_json(one: Change) -> dict[str, Any]:
         "from": one.before or None,
         "to": one.after or None,
         "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
-        "phases_ms": {name: phase_us / 1000 for name, phase_us in one.phases_us.items()},
+        "phases_ms": {name: phase_us / 1000 for name, phase_us in one.ordered_phases_us.items()},
         "why": one.why or None,
     }
 

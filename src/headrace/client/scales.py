@@ -15,6 +15,7 @@ from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.application_client import ApplicationClient, named
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES, history_of, scales_of
+from headrace.core.elasticity.preparation import PREPARED_BYTES_MIN
 from headrace.core.elasticity.scales import ScaledSub, ScaleRequests, ScaleTerms, decided, refusal_of, scaled_sub
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.topology.sub_topologies import sub_topologies_of
@@ -57,14 +58,20 @@ class ScaleEffect:
 
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
-    """What a request would do now. `pause_s`: how long changes of scale have paused this job before, None where none has.
-    `superseded`: requests that are not in force yet, and never would be. `refusal`: why it cannot be done."""
+    """What a request would do now. `pause_s`: for how long this job has committed nothing in changes of scale before, None
+    where none is on record. `superseded`: requests that are not in force yet, and never would be. `refusal`: why it cannot be
+    done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
     pause_s: float | None = None
     superseded: tuple[str, ...] = ()
     refusal: str | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a running job makes local stores for its new tasks before it changes."""
+        return any(one.state_bytes >= PREPARED_BYTES_MIN for one in self.effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,7 @@ class Elasticity(ApplicationClient):
         return holders.is_alive(self._system.job_store(self.application).holder(), time.time_ns() // 1000)
 
     def _pause_s(self) -> float | None:
-        paused = [one.pause_us for one in self.history() if one.pause_us is not None]
+        paused = [pause_us for one in self.history() if (pause_us := one.uncommitted_us) is not None]
         return median(paused) / 1e6 if paused else None
 
     def _stored(self) -> _Stored:

@@ -9,6 +9,7 @@ from itertools import count
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY, PARTITION_CHECKS, SCALES, STARTPOINTS, expanders_of, scales_of
+from headrace.core.elasticity.preparation import heads_ahead, is_worth_it
 from headrace.core.elasticity.recut import Recut
 from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
 from headrace.core.job_plan.growth_rules import changes_of
@@ -17,6 +18,7 @@ from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.driver.store_preparation import StorePreparation
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeKind, ChangeRequest
@@ -33,6 +35,8 @@ class ChangeRequests:
 
     def __init__(self, backend: Backend, pace: Pace) -> None:
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
+        self._store_builder = backend.store_builder
+        self._preparation: StorePreparation | None = None
         self._clock_us = pace.clock_us
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
         self._again_s: dict[str, float] = {}  # when tasks that could not be brought together are tried again
@@ -62,6 +66,7 @@ class ChangeRequests:
         ids = self._metadata.requests(SCALES).keys() - set(plan.scales.settled)
         if not (ids or plan.waiting_scales):
             self.waiting = {}
+            self.end_preparation()
             return (), {}
         asked = replace(scales_of(self._metadata), stored=plan.scales)
         checkpoints = {task: one for runner in runners for task, one in list(runner.checkpoints.items())}
@@ -75,9 +80,13 @@ class ChangeRequests:
         self.waiting = {title: waiting for title, waiting in decision.waiting.items() if title not in closing}
         merging = {one.sub_topology or "source": one for one in decision.recuts if one.merges}
         if not (decision.changes or closing):
+            self.end_preparation()
             self._settle_scales(asked, decision)
             return (), {}
-        reached("scale", 1)
+        recuts = {one.sub_topology or "source": one for one in decision.recuts}
+        if not self._is_prepared({**recuts, **closing}, checkpoints):
+            return (), {}
+        reached("scale", 2)
         self._again_s |= dict.fromkeys(closing, now_s + AGAIN_S)
         LOG.info("another scale is requested")
         requests = [ChangeRequest(ChangeKind.SCALE, id_) for id_ in sorted(ids)] or [ChangeRequest(ChangeKind.SCALE, "")]
@@ -85,8 +94,36 @@ class ChangeRequests:
 
     def scale_waits_for(self, title: str, checkpoints: Mapping[TaskName, Checkpoint]) -> str:
         """Why another elasticity factor of a sub-topology is not in force yet, for people; empty where none waits."""
-        waiting = self.waiting.get(title)
-        return "" if waiting is None else waiting.text(checkpoints)
+        preparation, waiting = self._preparation, self.waiting.get(title)
+        preparing = "" if preparation is None else preparation.text(title)
+        return preparing or ("" if waiting is None else waiting.text(checkpoints))
+
+    def between_rounds(self, runner: SubTopologyRunner) -> None:
+        """Called by the thread of a runner's rounds while none is on its way."""
+        preparation = self._preparation
+        if preparation is not None:
+            preparation.between_rounds(runner)
+
+    def _is_prepared(self, recuts: Mapping[str, Recut], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
+        """Whether the change may come; else the local stores of its tasks are being made, as they are large."""
+        if self._preparation is not None and self._preparation.recuts == recuts:
+            return self._preparation.is_done
+        self.end_preparation()
+        ahead = {task: head for one in recuts.values() for task, head in heads_ahead(one, checkpoints).items()}
+        if self._store_builder is None or not is_worth_it(ahead):
+            return True
+        reached("scale", 1)
+        LOG.info("another scale is requested: local stores are made for it")
+        self._preparation = StorePreparation(recuts, self._store_builder())
+        return False
+
+    def end_preparation(self) -> float:
+        """Make no local stores ahead any more; those that are made stay. How long it took, in s."""
+        preparation, self._preparation = self._preparation, None
+        if preparation is None:
+            return 0.0
+        preparation.end()
+        return preparation.seconds
 
     def _settle_scales(self, asked: ScaleRequests, decision: ScaleDecision) -> None:
         """Record what has come of requests that change nothing: no round waits for it."""

@@ -184,6 +184,7 @@ class Generation:
         failures, held_back = 0, ""
         try:
             while not self._ending.is_set():
+                self._watch.between_rounds(runner)
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:
                     self._wait(name, "the end of the round that writes what it reads", gathering_s)
@@ -217,9 +218,9 @@ class Generation:
         while recut is not None and not self._stopping.is_set() and time.monotonic() - began_s < TOGETHER_S:
             limit = runner.limit_to_merge(recut)
             if limit is None:
-                reached("scale", 3)
+                reached("scale", 4)
                 return
-            reached("scale", 2)
+            reached("scale", 3)
             self._joining.add(name)
             planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
             if planned is None:  # on Kafka what is committed can be read a moment later

@@ -25,7 +25,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import Change, ChangeRequest
+from headrace.model.change import LOCAL_STORES, Change, ChangeRequest
 from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobStore
 from headrace.state.files import StateFiles
@@ -208,6 +208,7 @@ class Job:
         self._stopping.set()
         for thread in self._helpers:
             thread.join()
+        self._requests.end_preparation()
         self._settle_startpoints()
         for runner in self._generation.runners.values():
             self._generation.publish(runner, force=True)
@@ -247,6 +248,7 @@ class Job:
         began_s = time.monotonic()
         with self._tidying:
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
+        prepared_s = self._requests.end_preparation()
         while True:
             # What is seen from here on is in the plan, or asks for another one.
             requests, self._changing = self._changing, ()
@@ -270,6 +272,8 @@ class Job:
                 self._stopping.wait(1.0)
         pause_s = time.monotonic() - began_s
         phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
+        if prepared_s:
+            phases_s = {LOCAL_STORES: prepared_s, **phases_s}
         LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
         reached("start", 12)
         self._generation.start()
@@ -302,7 +306,8 @@ class Job:
                 with self._holding:
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
-                    scales, merging = self._requests.scales(time.monotonic(), list(self._generation.runners.values()))
+                    runners = [] if self._changing else list(self._generation.runners.values())
+                    scales, merging = self._requests.scales(time.monotonic(), runners) if runners else ((), {})
                     if self._generation.first_round_s is not None:
                         self._record_first_round(self._generation.first_round_s)
                     if found or scales:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+LOCAL_STORES = "local stores"  # made before the rounds end
+PHASES = (LOCAL_STORES, "end of the rounds", "fence", "plan", "first round")  # of a change, in their order
+
 
 class ChangeKind(StrEnum):
     START = "start"  # the application was edited, or planned for the first time
@@ -38,7 +41,7 @@ class Change:
 
     `before` and `after` say what was changed from and to. `why`: the reason of a refusal, or what else is to be known.
     `pause_us`: how long no round ran for it; None where none was cut short for it, or where that is not known. `phases_us`: how
-    long each part of the change took, in their order, with the first round behind it.
+    long each of `PHASES` took.
     """
 
     at_us: int
@@ -52,3 +55,15 @@ class Change:
     why: str = ""
     pause_us: int | None = None
     phases_us: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def uncommitted_us(self) -> int | None:
+        """For how long nothing was committed for it, as far as that is known: from the end of the rounds to that of the first
+        round behind it."""
+        phases = [phase_us for name, phase_us in self.phases_us.items() if name != LOCAL_STORES]
+        return sum(phases) if phases else self.pause_us
+
+    @property
+    def ordered_phases_us(self) -> dict[str, int]:
+        """`phases_us` in the order of the phases."""
+        return {name: self.phases_us[name] for name in PHASES if name in self.phases_us}

@@ -33,6 +33,7 @@ from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import sign, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import spark_engine
+from headrace.wiring.store_process import StoreProcess
 
 LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0
@@ -98,7 +99,7 @@ def launched(
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
-        backend = Backend(system, store, engine, elsewhere)
+        backend = Backend(system, store, engine, elsewhere, None if address else partial(StoreProcess, app.name, paths))
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)

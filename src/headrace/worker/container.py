@@ -324,7 +324,8 @@ class _Container:
                 state = task_run.state_if_open
                 heads[task_run.task] = task_run.plan.head
                 if state is not None and state.changed:
-                    state.is_snapshot_due = not has_due and is_snapshot_due(task_run.plan.head)
+                    is_held = task_run.plan.held_files > 0
+                    state.is_snapshot_due = not (has_due or is_held) and is_snapshot_due(task_run.plan.head)
                     has_due = has_due or state.is_snapshot_due
                     check_own_keys(task_run, state)
                     self.reached("segments")

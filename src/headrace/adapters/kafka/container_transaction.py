@@ -8,6 +8,7 @@ other positions, and one that had read them before cannot commit any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -173,7 +174,8 @@ class LaneTransaction:
     def _refusal(self) -> tuple[str, KafkaError] | None:
         """The topic of a record that could not be delivered, and why: the first that says more than that others failed."""
         if self._producer is not None:
-            self._producer.poll(0)  # what was reported and not heard yet
+            with suppress(KafkaException):  # it has failed as a whole, which the call that asks here says
+                self._producer.poll(0)  # what was reported and not heard yet
         failed = [(topic, error) for topic, errors in self._undelivered.items() for error in errors]
         telling = [one for one in failed if one[1].code() not in _FOLLOWS]
         return next(iter(telling or failed), None)

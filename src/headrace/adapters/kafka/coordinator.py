@@ -82,9 +82,9 @@ class Coordinator:
                 send_offsets(producer, self._client, group, offsets, deadline=self._deadline)
 
             for record in records:
-                # the client may learn between two records that another driver has its id: then this call raises it
+                # the client may learn between two records that another driver has its id: then one of these calls raises it
                 self._guarded(partial(produce, record))
-                producer.poll(0)
+                self._guarded(lambda _: producer.poll(0))
             for group, offsets in (positions or {}).items():
                 self._guarded(partial(send, group, offsets))
             self._guarded(producer.commit_transaction)

@@ -111,14 +111,13 @@ class Environment:
 
         return self._in_transaction(attempt)
 
-    def load(self, batches: Iterable[pa.RecordBatch], *, append: bool) -> int:
-        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows. `append`:
-        every key is larger than those its database holds, which is faster and packs pages tightly."""
+    def load(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows."""
         rows = 0
         for batch in batches:
 
             def attempt(txn: Any, opened: dict[str, Any], batch: pa.RecordBatch = batch) -> bool:
-                meta = self._change(txn, opened, self.meta(txn), batch, append=append)
+                meta = self._change(txn, opened, self.meta(txn), batch)
                 self._write_meta(txn, opened, meta)
                 return True
 
@@ -141,11 +140,13 @@ class Environment:
                 self.lmdb.set_mapsize(0)
         raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
 
-    def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False) -> Meta:
+    def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch) -> Meta:
         db = db_of(batch)
         keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
         handle = self._handle(txn, opened, db)
         with txn.cursor(db=handle) as cursor:
+            # Behind all that is there: nothing is replaced, and LMDB appends, which is faster and packs pages tightly.
+            append = not cursor.last() or cursor.key() < keys[0]
             replaced = [] if append else cursor.getmulti(keys)
             if batch.column(2).null_count:
                 for key, value in zip(keys, values, strict=True):

@@ -10,7 +10,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -19,17 +19,19 @@ from operator import lt
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from lmdb import verify as structure
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.entries import Meta, unpacked_many
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
-from headrace.adapters.lmdb.ownership import owned
+from headrace.adapters.lmdb.ownership import owned, owned_now
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.store_status import StoreStatus, check_seal, read_status, write_status
+from headrace.core.keys.heads import added_files, apart_at_first
 from headrace.errors import StateError, StoreDamagedError
-from headrace.model.checkpoint import EMPTY, Head, StateFileKind, identity_of
+from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
 from headrace.state.files import StateFiles
 
 _log = logging.getLogger("headrace.state")
@@ -70,6 +72,29 @@ def open_task_store(
                 _log.log(logging.WARNING if note in store.troubles else logging.INFO, "local store %s: %s", place, note)
 
 
+def prepare_task_store(folder: Path, head: Head, files: StateFiles, *, run_id: str, boot_id: str) -> int:
+    """Make the local store of a task that is not there yet, under `folder`, or bring the one that was made to `head`; how many
+    entries it has. The first opening by its task adds the files that came since, if the head has come from this one. Errors as
+    for `open_task_store`; `StateError` too where another process has the folder."""
+    folder = folder.absolute()
+    refuse_network_file_system(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with owned_now(folder) as is_ours:
+        if not is_ours:
+            raise StateError(f"local store {folder}: expected one that is not in use, found that another process uses it")
+        opening = _Opening(folder, head, files, run_id, boot_id, [], None)
+        try:
+            store = opening.store()
+            store.begin()
+            entries = store.entries
+            store.end()
+        except StoreDamagedError:
+            opening.close(damaged=True)
+            raise
+        opening.close(damaged=False, prepared=head)
+        return entries
+
+
 @dataclass(slots=True, eq=False)
 class _Opening:
     """One opening of an owned store folder; `troubles` collects what is out of the ordinary."""
@@ -85,6 +110,7 @@ class _Opening:
     is_restored: bool = False
     environment: Environment | None = None
     status: StoreStatus | None = None
+    prepared: Head | None = None  # its state, if it was made before its task was there
 
     def __post_init__(self) -> None:
         self.notes = list(self.troubles)
@@ -105,12 +131,13 @@ class _Opening:
             raise
         return TaskStore(environment, self.notes, self.troubles, is_restored=self.is_restored)
 
-    def close(self, damaged: bool) -> None:
+    def close(self, damaged: bool, prepared: Head | None = None) -> None:
         """Record in the status that the store was left in order, and leave the environment to the next round."""
         environment, status = self.environment, self.status
         assert environment is not None and status is not None
         size = (environment.folder / DATA_FILE).stat().st_size
-        write_status(self.place, replace(status, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
+        left = replace(status, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid, prepared=prepared)
+        write_status(self.place, left)
         environments.give_back(environment)
 
     def _usable(self) -> Environment | None:
@@ -135,6 +162,7 @@ class _Opening:
             status = self._verified(status, folder)
         elif size < status.bytes:
             raise StoreDamagedError(f"expected at least {status.bytes} bytes, found {size}")
+        self.prepared = status.prepared
         environment = self._take(folder, status)
         if status.in_use is None and status.txnid and environment.txnid != status.txnid:
             raise StoreDamagedError(f"expected transaction {status.txnid}, found {environment.txnid}")
@@ -162,7 +190,9 @@ class _Opening:
         return replace(status, run_id=self.run_id, verifying=None, txnid=0 if status.in_use is not None else status.txnid)
 
     def _take(self, folder: Path, status: StoreStatus) -> Environment:
-        self.status = replace(status, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
+        self.status = replace(
+            status, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="", prepared=None
+        )
         write_status(self.place, self.status)
         self.environment = environments.take(folder)
         return self.environment
@@ -175,6 +205,8 @@ class _Opening:
         states = [EMPTY]
         if self.head is not None:
             states += self.head.identities
+        if held not in states and self._catch_up_prepared(environment, held):
+            return True
         if held not in states:
             self.notes.append(
                 "rebuilt from its state files, as after a rewind; nothing is damaged: "
@@ -192,6 +224,20 @@ class _Opening:
                 return False
         return True
 
+    def _catch_up_prepared(self, environment: Environment, held: str) -> bool:
+        """Add the files since to a store that was prepared; False if it was not, or the head has not come from its state."""
+        if self.prepared is None or self.head is None or identity_of(self.prepared) != held:
+            return False
+        added = added_files(self.prepared, self.head)
+        if added is None:
+            return False
+        changes = partial(self._batches_of, added)
+        return environment.apply(held, identity_of(self.head), changes, self.applying)
+
+    def _batches_of(self, files: Iterable[StateFile]) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from self.files.batches(file)
+
     def _rebuilt(self) -> Environment:
         """A new generation, made of the head's files one after the other; the old ones are removed."""
         if self.environment is not None:
@@ -206,8 +252,10 @@ class _Opening:
         folder = self.place / generation
         environment = environments.take(folder)
         try:
-            for index, file in enumerate(() if self.head is None else self.head.files):
-                entries += environment.load(self.files.batches(file), append=index == 0)
+            head_files = () if self.head is None else self.head.files
+            first = apart_at_first(head_files)  # by slot each comes behind the one before it: LMDB appends
+            for index, file in enumerate((*first, *head_files[len(first) :])):
+                entries += environment.load(self.files.batches(file))
                 _log.info("local store %s: %d entries read, file %d", folder, entries, index + 1)
             environment.apply(EMPTY, identity_of(self.head), lambda: (), self.applying)
         except BaseException:

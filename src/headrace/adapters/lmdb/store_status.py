@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from headrace.adapters.lmdb.environments import DATA_FILE
 from headrace.adapters.lmdb.ownership import owned_now
 from headrace.errors import StoreDamagedError
+from headrace.model.checkpoint import Head
 
 FILE_NAME = "mark.json"
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -33,7 +34,8 @@ _BYTES = 512  # filled up with spaces to a multiple of this, less than a page: n
 
 class StoreStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a store was left. `in_use` and `verifying` are process ids; `bytes` and `txnid` are as of a clean close. `content`:
-    the hash of LMDB's file if the run that closed it ended in order and sealed it, else empty."""
+    the hash of LMDB's file if the run that closed it ended in order and sealed it, else empty. `prepared`: the head at whose
+    state it is, if it was made before its task was there, and has not been in use since."""
 
     generation: str
     boot_id: str
@@ -44,6 +46,7 @@ class StoreStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: int = 0
     txnid: int = 0
     content: str = ""
+    prepared: Head | None = None
 
 
 _ENCODER = msgspec.json.Encoder()

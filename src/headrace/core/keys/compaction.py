@@ -30,8 +30,8 @@ from headrace.model.checkpoint import Head, StateFile
 
 FOLD_FILES_MIN = 4  # folding fewer would write a small file twice in most rounds
 SNAPSHOT_BYTES_MIN = 256 * 1024  # deltas below this are not worth a snapshot for their size alone
-SNAPSHOT_BYTES_MAX = 32 * 1024 * 1024  # of other tasks' files: up to here they are replaced as soon as it is the task's turn
-BORROWED_FILES_MAX = 64  # a head with more of them is long to read and to store, however large they are
+SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024  # of other tasks' files: up to here they are replaced as soon as it is the task's turn
+BORROWED_FILES_MAX = 512  # a head with more of them is long to read and to store, however large they are
 
 
 def borrowed(head: Head) -> Sequence[StateFile]:
@@ -48,16 +48,15 @@ def is_snapshot_due(head: Head | None) -> bool:
     return bool(files) and (_bytes_of(files) <= SNAPSHOT_BYTES_MAX or len(files) > BORROWED_FILES_MAX)
 
 
-def fold_start(head: Head) -> int | None:
+def fold_start(head: Head, held: int = 0) -> int | None:
     """Where to begin folding the files of `head`, oldest first, before another delta is appended to them.
 
     `i`: `files[i:]` become ONE delta, which keeps its deletions. 0: all become a snapshot, which needs none. None: just
-    append. The answer after a fold is None: folding once is enough.
+    append. The answer after a fold is None: folding once is enough. `held`: so many files, the first ones, stay as they are.
     """
-    others = borrowed(head)
-    base = 1 if not others else len(others)
+    base = max(held, len(borrowed(head)), 1)
     sizes = [_bytes_of(head.files[:base]), *(file.bytes for file in head.files[base:])]
-    start = _fold_start(sizes)
+    start = _fold_start(sizes, may_be_all=not held)
     return start if not start else start + base - 1
 
 
@@ -65,17 +64,17 @@ def _bytes_of(files: Sequence[StateFile]) -> int:
     return sum(file.counted_bytes for file in files)
 
 
-def _fold_start(sizes: Sequence[int]) -> int | None:
-    """As `fold_start`, for the base's bytes and those of each delta."""
+def _fold_start(sizes: Sequence[int], *, may_be_all: bool = True) -> int | None:
+    """As `fold_start`, for the base's bytes and those of each delta. `may_be_all`: the base, too."""
     if len(sizes) < 2:
         return None
     start = len(sizes) - 1
     after = 0  # bytes of the files behind the one looked at
     for index in range(len(sizes) - 1, -1, -1):
-        if sizes[index] <= after:
+        if sizes[index] <= after and (index or may_be_all):
             start = index
         if index:
             after += sizes[index]
-    if after >= max(sizes[0], SNAPSHOT_BYTES_MIN):
+    if may_be_all and after >= max(sizes[0], SNAPSHOT_BYTES_MIN):
         return 0
     return start if len(sizes) - start >= FOLD_FILES_MIN else None

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from headrace.model.checkpoint import ALL_SLOTS, Head, Slots, StateFile
+from headrace.model.checkpoint import ALL_SLOTS, Head, Slots, StateFile, StateFileKind
 
 FILES_MAX = 2_000  # a file takes up to 400 bytes of a checkpoint, and brokers take records of 1 MB
 
@@ -44,9 +44,45 @@ def head_of(parents: Sequence[Head | None], slots: Slots | None, whole: Collecti
     return Head(files[-1].version, tuple(files), None if slots == ALL_SLOTS else slots)
 
 
+def added_files(held: Head, wanted: Head) -> tuple[StateFile, ...] | None:
+    """The files that make the state of `held` that of `wanted`, in order. None: it is not what `held` was before: something of
+    that was folded or taken back since, or is not of the same slots.
+
+    Of each slot the files of `held` must be the first of those of `wanted`. Between tasks the order of files does not matter,
+    so those of a merged task may lie anywhere among each other.
+    """
+    there, reached = set(held.files), 0  # the second: one bit for each slot of which a file was added
+    added = []
+    for file in wanted.files:
+        slots = ((1 << file.counted.count) - 1) << file.counted.low
+        if file not in there:
+            added.append(file)
+            reached |= slots
+        elif reached & slots:
+            return None
+        there.discard(file)
+    # A snapshot has no deletions: what it no longer holds would stay.
+    if there or held.slots != wanted.slots or any(file.kind is StateFileKind.SNAPSHOT for file in added):
+        return None
+    return tuple(added)
+
+
 def is_too_long(head: Head | None) -> bool:
     """Whether a checkpoint with this head may be larger than the systems' records."""
     return head is not None and len(head.files) > FILES_MAX
+
+
+def apart_at_first(files: Sequence[StateFile]) -> tuple[StateFile, ...]:
+    """The first of `files` that have no slot in common, by slot: none of their keys lies between those of another one."""
+    found: list[StateFile] = []
+    reached = 0
+    for file in files:
+        slots = ((1 << file.counted.count) - 1) << file.counted.low
+        if reached & slots or file.whole:
+            break
+        reached |= slots
+        found.append(file)
+    return tuple(sorted(found, key=lambda file: file.counted))
 
 
 def _parts_of(parts: Sequence[tuple[Slots, StateFile]], whole: Collection[str]) -> Iterator[StateFile]:

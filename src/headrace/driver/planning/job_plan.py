@@ -19,6 +19,7 @@ from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError
 from headrace.exchange.engine import Engine
+from headrace.exchange.store_builder import StoreBuilder
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -46,12 +47,14 @@ class Pace:
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
     """What a job runs on: its system, what is stored of it there, and the engine of its containers. `elsewhere`: where
-    startpoints are requested outside of its system."""
+    startpoints are requested outside of its system. `store_builder`: begins to make local stores in the background; None
+    where workers are on other machines."""
 
     system: System
     store: JobStore
     engine: Engine
     elsewhere: RequestsElsewhere | None = None
+    store_builder: Callable[[], StoreBuilder] | None = None
 
 
 class StartpointRecords:

@@ -98,7 +98,7 @@ class JobPlanner:
         snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
         draft = planned(terms, snapshot)
         if draft.past is not None:
-            reached("scale", 4)
+            reached("scale", 5)
         return self.commit(draft, snapshot)
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
@@ -118,7 +118,7 @@ class JobPlanner:
             if elsewhere is not None:
                 elsewhere.done(draft.done)
         if draft.scaling.settled:
-            reached("scale", 5)
+            reached("scale", 6)
             store.write_metadata(snapshot.epoch, SCALES, {}, done=draft.scaling.settled)
         for note in draft.applied:
             self.log(note)

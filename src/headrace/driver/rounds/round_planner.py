@@ -64,6 +64,7 @@ class RoundPlanner:
         self._handovers = handovers
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self.tasks_wait = False  # a round has shown that functions of records wait
+        self.held_files: Mapping[TaskName, int] = {}  # how many of each task's state files no round folds
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
@@ -322,6 +323,7 @@ class RoundPlanner:
             self._replaying.get(task.name),
             base.expiry_us,
             base.closed_us,
+            self.held_files.get(task.name, 0),
         )
 
     def _work(

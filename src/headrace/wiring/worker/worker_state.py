@@ -78,7 +78,7 @@ class WorkerState:
         with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
             state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
             self._remove_former_stores(folder.parent, task)
-            state.notes, state.is_restored = store.troubles, store.is_restored
+            state.notes, state.is_restored, state.held_files = store.troubles, store.is_restored, task.held_files
             self._stores[task.name] = store
             try:
                 yield state
@@ -86,9 +86,10 @@ class WorkerState:
                 del self._stores[task.name]
 
     def _remove_former_stores(self, root: Path, task: TaskPlan) -> None:
-        """Once in a plan, when its tasks have committed: a change of the elasticity factor is not undone from then on."""
+        """Once in a plan, when its tasks have committed: a change of the elasticity factor is not undone from then on. Not
+        while stores of another factor are being made."""
         here = f"{root} {self._program.sub_topology} {self._plan.lane}"
-        if _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
+        if not task.held_files and _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
             _tidied[here] = self._plan.epoch
             remove_former_stores(root, [TaskName.parse(one.name) for one in self._plan.tasks])
 

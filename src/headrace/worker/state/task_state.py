@@ -292,7 +292,8 @@ class Database:
 
 class TaskState:
     """All databases of a task within one round, on the state of `base` (None: the task has none yet). `slots`: the task's, None
-    for all. `is_snapshot_due`: whether `write` is to make a snapshot in place of other tasks' files."""
+    for all. `is_snapshot_due`: whether `write` is to make a snapshot in place of other tasks' files; `held_files`: so many of
+    the base's files, the first ones, it leaves as they are."""
 
     def __init__(self, store: LocalStore, base: Head | None, slots: Slots | None = None) -> None:
         if store.identity != identity_of(base):
@@ -301,6 +302,7 @@ class TaskState:
         self._base = base
         self._slots = slots
         self.is_snapshot_due = False
+        self.held_files = 0
         self._databases: dict[str, Database] = {}
         self._journal = Journal()
         self.notes: list[str] = []  # troubles with the local store
@@ -362,7 +364,7 @@ class TaskState:
 
     def _folded(self, base: Head, files: StateFiles, task_folder: str) -> tuple[StateFile, ...]:
         """The files of `base`, the last of them folded into one if they have become too many or too large."""
-        start = 0 if self.is_snapshot_due else fold_start(base)
+        start = 0 if self.is_snapshot_due else fold_start(base, self.held_files)
         if start is None:
             return base.files
         kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
