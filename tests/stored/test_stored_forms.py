@@ -23,7 +23,7 @@ import xxhash
 
 import headrace as hr
 from headrace.adapters.log import metadata
-from headrace.codec import documents
+from headrace.codec import checkpoint_form, documents
 from headrace.codec.job_model_form import StoredJobModel, StoredTask
 from headrace.core.keys import key_layout
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
@@ -64,11 +64,11 @@ def _renamed(kind: type, old: str, new: str) -> Callable[[Patch], None]:
 
 
 def _renamed_of_checkpoints(old: str, new: str) -> Callable[[Patch], None]:
-    stored = documents._StoredCheckpoint
+    stored = checkpoint_form.StoredCheckpoint
     columns = [(one.name, one.type, one.default) for one in msgspec.structs.fields(stored)]
     columns = [column[:2] if column[2] is msgspec.NODEFAULT else column for column in columns]  # type: ignore[misc]
     renamed = msgspec.defstruct(stored.__name__, columns, rename={old: new}, frozen=True, forbid_unknown_fields=True)
-    return lambda patch: patch.setattr(documents, "_StoredCheckpoint", renamed)
+    return lambda patch: patch.setattr(checkpoint_form, "StoredCheckpoint", renamed)
 
 
 def _set(module: Any, name: str, value: Any) -> Callable[[Patch], None]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache, lru_cache
+from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headrace.codec import checkpoint_form
 from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
@@ -25,7 +26,7 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
-from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
+from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import (
     PositionType,
@@ -110,14 +111,11 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
 
 
 def _wire_of(value: object) -> int:
-    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and _is_later(value) else WIRE
+    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and checkpoint_form.is_later(value) else WIRE
 
 
-def _is_later(checkpoint: Checkpoint) -> bool:
-    head = checkpoint.head
-    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None:
-        return True
-    return head is not None and (head.slots is not None or any(file.covers or file.slots for file in head.files))
+def _written_checkpoint(checkpoint: Checkpoint) -> object:
+    return checkpoint_form.stored_checkpoint(checkpoint, _wire_of(checkpoint))
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -156,7 +154,7 @@ def _document_of(kind: type) -> _Form:
     if kind is JobModel:
         return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
-        return _Form(_StoredCheckpoint, _read_checkpoint, _stored_checkpoint)
+        return _Form(checkpoint_form.StoredCheckpoint, checkpoint_form.read_checkpoint, _written_checkpoint)
     if kind is StateVersion:
         return _as(_record_form(_Version, is_document=True), _read_version, _version_of)
     return _record_form(kind, is_document=True)
@@ -254,114 +252,6 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
 def _default_of(one: Field[object]) -> object:
     return one.default if one.default_factory is MISSING else one.default_factory()
-
-
-# --- checkpoints, of which there may be a hundred thousand at once: msgspec reads and writes them -----------------------------
-
-
-class _StoredFile(msgspec.Struct, frozen=True):
-    name: str
-    kind: StateFileKind
-    bytes: int
-    entries: int
-    checksum: str
-    version: int
-    reaches: str
-    covers: Slots | msgspec.UnsetType
-    slots: Slots | msgspec.UnsetType
-    whole: tuple[str, ...] | msgspec.UnsetType
-
-
-class _StoredHead(msgspec.Struct, frozen=True):
-    version: int
-    files: list[_StoredFile]
-    slots: Slots | msgspec.UnsetType
-
-
-class _StoredCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By the texts of SSPs, in their order; those of a virtual task have its bucket. A head is written as a `_StoredHead`."""
-
-    wire: int
-    task: str
-    round_id: RoundId
-    job_model_version: int
-    positions: dict[str, int]
-    head: Head | None
-    watermarks: dict[str, int]
-    event_timer_us: int | None
-    wall_timer_us: int | None
-    spent_startpoints: dict[str, str] | tuple[()]  # an empty list in those of an older version
-    expiry_us: int | msgspec.UnsetType | None = msgspec.UNSET
-    closed_us: int | msgspec.UnsetType | None = msgspec.UNSET
-
-
-@lru_cache(maxsize=16_384)
-def _whole_ssp_of(text: str) -> SSP:
-    """Of a partition, which siblings have in common."""
-    return SSP.parse(text).whole
-
-
-def _stored_checkpoint(checkpoint: Checkpoint) -> _StoredCheckpoint:
-    bucket, broadcast, head = checkpoint.task.bucket, checkpoint.broadcast, checkpoint.head
-    end = "" if bucket is None else f"/{bucket.index}"
-
-    def by_text(values: Mapping[SSP, Any]) -> dict[str, Any]:
-        if len(values) > 1:
-            values = dict(sorted(values.items()))
-        return {f"{ssp}{'' if ssp.stream in broadcast else end}": value for ssp, value in values.items()}
-
-    return _StoredCheckpoint(
-        _wire_of(checkpoint),
-        str(checkpoint.task),
-        checkpoint.round_id,
-        checkpoint.job_model_version,
-        by_text(checkpoint.positions),
-        None if head is None else _stored_head(head),  # type: ignore[arg-type]  # what is omitted of a head is not in `Head`
-        by_text(checkpoint.watermarks),
-        checkpoint.event_timer_us,
-        checkpoint.wall_timer_us,
-        by_text(checkpoint.spent_startpoints),
-        msgspec.UNSET if checkpoint.expiry_us is None else checkpoint.expiry_us,
-        msgspec.UNSET if checkpoint.closed_us is None else checkpoint.closed_us,
-    )
-
-
-def _read_checkpoint(stored: _StoredCheckpoint) -> Checkpoint:
-    """By whole partitions."""
-    task, broadcast = TaskName.parse(stored.task), frozenset[str]()
-    by_text: tuple[Mapping[str, Any], ...] = (stored.positions, stored.watermarks, stored.spent_startpoints or {})
-    if task.bucket is None:
-        by_ssp = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
-    else:
-        end = f"/{task.bucket.index}"
-        by_ssp = [
-            {_whole_ssp_of(text.removesuffix(end)): value for text, value in each.items()} if each else {} for each in by_text
-        ]
-        if whole := [text for text in stored.positions if "/" not in text]:
-            broadcast = frozenset(_whole_ssp_of(text).stream for text in whole)
-    return Checkpoint(
-        task,
-        stored.round_id,
-        stored.job_model_version,
-        by_ssp[0],
-        stored.head,
-        by_ssp[1],
-        stored.event_timer_us,
-        stored.wall_timer_us,
-        by_ssp[2],
-        broadcast,
-        None if stored.expiry_us is msgspec.UNSET else stored.expiry_us,
-        None if stored.closed_us is msgspec.UNSET else stored.closed_us,
-    )
-
-
-def _stored_head(head: Head) -> _StoredHead:
-    return _StoredHead(head.version, [_stored_file(file) for file in head.files], head.slots or msgspec.UNSET)
-
-
-def _stored_file(file: StateFile) -> _StoredFile:
-    known = (file.name, file.kind, file.bytes, file.entries, file.checksum, file.version, file.reaches)
-    return _StoredFile(*known, file.covers or msgspec.UNSET, file.slots or msgspec.UNSET, file.whole or msgspec.UNSET)
 
 
 # --- what is stored as another type's -----------------------------------------------------------------------------------------
