@@ -298,10 +298,16 @@ class JobStore(Protocol):
     def job_model(self) -> JobModel | None: ...
 
     def commit_job_model(
-        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+        self,
+        epoch: int,
+        model: JobModel,
+        checkpoints: Sequence[Checkpoint],
+        metadata: Metadata | None = None,
+        stored: Mapping[TaskName, Checkpoint] | None = None,
     ) -> None:
         """Make `model` (its partition counts and stream ids are in it) and the `checkpoints` of all its tasks current, and
         write `metadata` with them, in one transaction, read back. Checkpoints of tasks that it does not have are forgotten.
+        `stored`: what `checkpoints` has given; a checkpoint that is the very one of there need not be written again.
         Before this returns the store has recorded the lanes that the model uses, so that a later `acquire` fences them
         (protocol.md 7)."""
 

@@ -24,7 +24,7 @@ from headrace.core.job_plan.groupers import (
 from headrace.core.topology.sub_topologies import SubTopology, sub_topologies_of
 from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StateError
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP, SystemStream
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 PLAIN = GroupByPartition()
@@ -205,7 +205,7 @@ def test_a_factor_is_a_power_of_two(factor: int) -> None:
 
 
 def test_what_is_cut_is_not_cut_again() -> None:
-    half, _ = virtual_tasks_of(TaskModel(name("Partition_0"), tuple(ssps_of(a=1))), 2, {SystemStream("k", "t")})
+    half, _ = virtual_tasks_of(TaskModel(name("Partition_0"), tuple(ssps_of(a=1))), 2, {"t"})
     with pytest.raises(AssertionError, match="cut already"):
         virtual_tasks_of(half, 2)
 

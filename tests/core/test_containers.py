@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.core.job_plan.containers import containers_of, inputs_of, next_job_model
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP, SystemStream
+from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 
 by_name = attrgetter("name.sort_key")
@@ -60,8 +60,8 @@ FACTORS = st.sampled_from((1, 2, 8, 64))
 def virtual_of(tasks: int, factor: int, broadcast: int = 0) -> list[TaskModel]:
     """Of partitions of a stream, and of as many of a broadcast stream, which each task reads whole."""
     more = tuple(SSP("k", "every", number) for number in range(broadcast))
-    whole = [replace(task, ssps=(*more, *task.ssps)) for task in tasks_of(tasks)]
-    return [one for task in whole for one in virtual_tasks_of(task, factor, {SystemStream("k", "every")})]
+    whole = [replace(task, partitions=(*more, *task.partitions)) for task in tasks_of(tasks)]
+    return [one for task in whole for one in virtual_tasks_of(task, factor, {"every"})]
 
 
 @given(st.integers(1, 12), st.integers(1, 40), FACTORS, st.randoms(use_true_random=False))
@@ -119,7 +119,7 @@ def test_each_record_of_a_partition_comes_to_one_container_and_of_a_broadcast_on
 
 
 def test_tasks_without_buckets_stay_in_one_container() -> None:
-    tables = virtual_tasks_of(TaskModel(TaskName(PartitionGroup(7)), (SSP("k", "every", 7),)), 8, {SystemStream("k", "every")})
+    tables = virtual_tasks_of(TaskModel(TaskName(PartitionGroup(7)), (SSP("k", "every", 7),)), 8, {"every"})
     containers = containers_of([*virtual_of(1, 8), *tables], 4)
     assert [len(container.tasks) for container in containers] == [4, 4, 1]
     assert [len(one.tasks) for one in containers_of([*virtual_of(1, 8), *tables], 5)] == [2, 2, 2, 2, 1]

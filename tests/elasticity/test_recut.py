@@ -40,11 +40,12 @@ def name(partition: int, index: int = 0, factor: int = 1, sub: str | None = None
 
 
 def model_of(factor: int, partitions: int = 2, wide: bool = False, sub: str | None = None) -> SubTopologyModel:
-    def ssps(partition: int, index: int) -> tuple[SSP, ...]:
-        own = IN(partition) if factor == 1 else IN(partition).bucket(index)
-        return tuple(sorted([own, *([WIDE] if wide else [])]))
-
-    tasks = [TaskModel(name(p, i, factor, sub), ssps(p, i)) for p in range(partitions) for i in range(factor)]
+    more, to_all = ((WIDE,), frozenset({WIDE.stream})) if wide else ((), frozenset[str]())
+    tasks = [
+        TaskModel(name(p, i, factor, sub), (IN(p), *more), to_all if factor > 1 else frozenset())
+        for p in range(partitions)
+        for i in range(factor)
+    ]
     return SubTopologyModel(sub, (ContainerModel(0, tuple(tasks)),), factor)
 
 

@@ -46,7 +46,7 @@ class Job:
             tasks = []
             for index in range(factor):
                 task = TaskName(PartitionGroup(0), name, KeyBucket(index, factor) if factor > 1 else None)
-                tasks.append(TaskModel(task, (ssp if factor == 1 else ssp.bucket(index),)))
+                tasks.append(TaskModel(task, (ssp,)))
                 self.checkpoints[task] = Checkpoint(task, RoundId(1, name, 1), 1, {ssp: 5})
             subs.append(SubTopologyModel(name, (ContainerModel(0, tuple(tasks)),), factor))
         self.model = JobModel("app", 1, tuple(subs))

@@ -12,7 +12,7 @@ from headrace.core.job_plan.containers import containers_of
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP, SystemStream
+from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 
 EVERY = SSP("k", "every", 0)
@@ -24,7 +24,7 @@ def planned(draw: st.DrawFn) -> tuple[JobModel, list[Checkpoint]]:
     tasks, factor = draw(st.integers(1, 5)), draw(st.sampled_from((1, 2, 4, 16)))
     more = (EVERY,) if draw(st.booleans()) else ()
     whole = [TaskModel(TaskName(PartitionGroup(n)), (*more, SSP("k", "s", n))) for n in range(tasks)]
-    virtual = [one for task in whole for one in virtual_tasks_of(task, factor, {SystemStream("k", "every")})]
+    virtual = [one for task in whole for one in virtual_tasks_of(task, factor, {"every"})]
     model = JobModel("app", 3, (SubTopologyModel(None, containers_of(virtual, draw(st.integers(1, 12)))),))
     checkpoints = []
     for task in model.tasks:

@@ -1,12 +1,17 @@
-"""The coordinator's transactions where the client says in the middle that they are another driver's now."""
+"""The coordinator's transactions: where the client says in the middle that they are another driver's now, and where a plan has
+more records than the client holds at once, or more positions than a broker takes at once."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headrace.adapters.kafka.clients import OFFSETS_BYTES, in_requests
 from headrace.adapters.kafka.coordinator import Coordinator
 from headrace.errors import FencedError, UnavailableError
 
@@ -41,3 +46,49 @@ def test_what_a_record_is_refused_for_says_whether_another_driver_has_taken_over
     with pytest.raises(raised, match="'delays'"):
         coordinator.transact([("delays-metadata", b"k", b"v")] * 3)
     assert client.produced == 2
+
+
+class FullClient:
+    """A producer that holds two records, until it is polled."""
+
+    def __init__(self) -> None:
+        self.held, self.produced, self.is_committed = 0, list[bytes](), False
+
+    def begin_transaction(self) -> None: ...
+
+    def commit_transaction(self, _: float) -> None:
+        self.is_committed = True
+
+    def poll(self, timeout_s: float) -> None:
+        if timeout_s > 0:
+            self.held = 0
+
+    def produce(self, topic: str, *, key: bytes, **_: Any) -> None:
+        if self.held == 2:
+            raise BufferError("Local: Queue full")
+        self.held += 1
+        self.produced.append(key)
+
+
+def test_a_plan_with_more_records_than_the_client_holds_is_written_in_order() -> None:
+    coordinator, client = Coordinator({}, "delays", lambda: None), FullClient()
+    coordinator._producer = client  # type: ignore[assignment]
+    keys = [b"%d" % number for number in range(7)]
+    coordinator.transact([("delays-checkpoints", key, b"v") for key in keys])
+    assert client.produced == keys
+    assert client.is_committed
+
+
+@given(st.lists(st.integers(0, 4_096), max_size=400))
+def test_positions_go_in_requests_that_a_broker_takes_each_once_and_in_order(notes: list[int]) -> None:
+    offsets = [TopicPartition("s" * 40, number, number, metadata="x" * length) for number, length in enumerate(notes)]
+    requests = list(in_requests(offsets, 60))
+    assert [one.partition for some in requests for one in some] == list(range(len(notes)))
+
+    def size(some: list[TopicPartition]) -> int:
+        return sum(len(one.metadata or "") + 100 for one in some)  # at least
+
+    for some in requests:
+        assert 0 < size(some) <= OFFSETS_BYTES
+    for some, after in pairwise(requests):
+        assert size([*some, after[0]]) > OFFSETS_BYTES * 0.9, "as few as can be"

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.kafka import names
-from headrace.adapters.kafka.names import entries_of, entry_key
+from headrace.adapters.kafka.names import entries_of
+from headrace.errors import StorageError
 
 
 def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
@@ -36,8 +37,11 @@ def test_no_sub_topology_takes_the_coordinators_place() -> None:
 
 @given(st.dictionaries(st.tuples(st.text(), st.text()), st.binary(), max_size=6))
 def test_entries_are_found_in_their_namespace_alone(entries: dict[tuple[str, str], bytes]) -> None:
-    stands = {entry_key(space, name): value for (space, name), value in entries.items()}
-    assert len(stands) == len(entries)
+    stands: dict[bytes, bytes | None] = {}
+    for (space, name), value in entries.items():
+        records = dict(names.records_of(space, name, value, {}))
+        assert not stands.keys() & records.keys()
+        stands |= records
     for space in {space for space, _ in entries} | {"another"}:
         wanted = {name: value for (own, name), value in entries.items() if own == space}
         assert entries_of(stands, space) == wanted
@@ -46,3 +50,48 @@ def test_entries_are_found_in_their_namespace_alone(entries: dict[tuple[str, str
 
 def test_keys_of_another_form_are_somebody_elses() -> None:
     assert entries_of({b"a/1": b"x", b"a": b"y", b"ab/1": b"z", b"\xff/1": b"w"}, "a") == {"1": b"x"}
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.binary(max_size=9))), st.integers(1, 4))
+def test_a_value_that_is_too_large_is_in_pieces_and_none_of_it_is_left(
+    writes: list[tuple[str, bytes | None]], piece_bytes: int
+) -> None:
+    """Records are as compaction leaves them after each write."""
+    stored: dict[bytes, bytes] = {}
+    wanted: dict[str, bytes] = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(names, "PIECE_BYTES", piece_bytes)
+        for name, value in writes:
+            for key, record in names.records_of("cuts", name, value, stored):
+                stored = {at: there for at, there in stored.items() if at != key}
+                assert record is None or len(record) <= max(piece_bytes, 2), "but for the number of pieces"
+                if record is not None:
+                    stored[key] = record
+            wanted = {at: there for at, there in wanted.items() if at != name}
+            if value is not None:
+                wanted[name] = value
+            assert entries_of(stored, "cuts") == wanted
+            large = [one for one in wanted.values() if len(one) > piece_bytes or one.startswith(b"\0")]
+            assert len(stored) == len(wanted) + sum(-(-len(one) // piece_bytes) for one in large)
+
+
+def test_a_reader_in_between_sees_the_former_value_or_the_new_one() -> None:
+    records = names.records_of("startpoints/requests", "1", bytes(2 * names.PIECE_BYTES + 1), {})
+    stored: dict[bytes, bytes] = {}
+    for key, value in records[:-1]:
+        assert entries_of(stored, "startpoints/requests") == {}
+        assert value is not None
+        stored[key] = value
+    key, value = records[-1]
+    assert value is not None
+    stored[key] = value
+    assert entries_of(stored, "startpoints/requests") == {"1": bytes(2 * names.PIECE_BYTES + 1)}
+    first, *_ = names.records_of("startpoints/requests", "1", None, stored)
+    assert first == (key, None), "then none of its pieces is of use"
+
+
+def test_a_value_of_which_a_piece_is_missing_is_an_error() -> None:
+    stored = {key: value for key, value in names.records_of("cuts", "1", bytes(names.PIECE_BYTES + 1), {}) if value is not None}
+    del stored[min(stored)]
+    with pytest.raises(StorageError, match="piece 0 of 2 is missing"):
+        entries_of(stored, "cuts")

@@ -74,7 +74,15 @@ CHECKPOINTS = st.builds(
     expiry_us=st.none() | TIMES,
     closed_us=st.none() | TIMES,
 )
-TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
+
+
+def task_model(name: TaskName, partitions: tuple[SSP, ...], whole: int) -> TaskModel:
+    """The streams of the first `whole` partitions are broadcast, where the task is virtual."""
+    broadcast = frozenset(ssp.stream for ssp in partitions[:whole]) if name.bucket else frozenset[str]()
+    return TaskModel(name, partitions, broadcast)
+
+
+TASK_MODELS = st.builds(task_model, TASKS, st.sets(PARTITIONS, max_size=3).map(sorted).map(tuple), st.integers(0, 3))
 CONTAINERS = st.builds(
     ContainerModel,
     st.integers(0, 9),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -22,13 +23,12 @@ import xxhash
 
 import headrace as hr
 from headrace.adapters.log import metadata
-from headrace.codec import documents
+from headrace.codec import checkpoint_form, documents
 from headrace.codec.job_model_form import StoredJobModel, StoredTask
 from headrace.core.keys import key_layout
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.topology.operator_changes import RunOperator
-from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.serdes import scalars
@@ -63,6 +63,14 @@ def _renamed(kind: type, old: str, new: str) -> Callable[[Patch], None]:
     return apply
 
 
+def _renamed_of_checkpoints(old: str, new: str) -> Callable[[Patch], None]:
+    stored = checkpoint_form.StoredCheckpoint
+    columns = [(one.name, one.type, one.default) for one in msgspec.structs.fields(stored)]
+    columns = [column[:2] if column[2] is msgspec.NODEFAULT else column for column in columns]  # type: ignore[misc]
+    renamed = msgspec.defstruct(stored.__name__, columns, rename={old: new}, frozen=True, forbid_unknown_fields=True)
+    return lambda patch: patch.setattr(checkpoint_form, "StoredCheckpoint", renamed)
+
+
 def _set(module: Any, name: str, value: Any) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(module, name, value)
 
@@ -86,8 +94,8 @@ def _hash_not_reversed(key: bytes) -> bytes:
 
 PLANTED: Mapping[str, Planted] = {
     "number of the forms": Planted("sums", _number_raised),
-    "checkpoint: positions": Planted("sums", _renamed(Checkpoint, "positions", "offsets")),
-    "checkpoint: head": Planted("folds", _renamed(Checkpoint, "head", "state")),
+    "checkpoint: positions": Planted("sums", _renamed_of_checkpoints("positions", "offsets")),
+    "checkpoint: head": Planted("folds", _renamed_of_checkpoints("head", "state")),
     "job model: stores": Planted("matches", _renamed(StoredJobModel, "stores", "forms")),
     "job model: left": Planted("renamed", _renamed(StoredJobModel, "left", "left_positions")),
     "job model: databases": Planted("renamed", _renamed(StoredJobModel, "databases", "names")),

@@ -36,7 +36,8 @@ def virtual_tasks(name: TaskName, ssps: Iterable[SSP], to_all: Iterable[SSP], fa
     return [
         TaskModel(
             TaskName(name.group, name.sub_topology, KeyBucket(index, factor)),
-            tuple(sorted([*(SSP(ssp.system, ssp.stream, ssp.partition, index) for ssp in ssps), *to_all])),
+            tuple(sorted([*ssps, *to_all])),
+            frozenset(ssp.stream for ssp in to_all),
         )
         for index in range(factor)
     ]

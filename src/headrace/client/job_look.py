@@ -98,7 +98,7 @@ class JobLook:
 
 
 def _reads(sub: SubTopologyModel) -> set[str]:
-    return {ssp.stream for task in sub.tasks for ssp in task.ssps}
+    return {ssp.stream for task in sub.tasks for ssp in task.partitions}
 
 
 def is_run(store: JobStore) -> bool:

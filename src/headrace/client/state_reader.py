@@ -211,10 +211,10 @@ def _may_hold(task: TaskModel, committed: Committed, prefix: bytes, routing: byt
             return False
     if committed.form.place == "source":
         return True
-    if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.ssps):
+    if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.partitions):
         return True
     counts = committed.model.partition_counts
-    return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.ssps)
+    return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.partitions)
 
 
 def entries_of(heads: Iterable[Head | None], files: Any, database: str) -> Iterator[tuple[bytes, bytes]]:

@@ -9,14 +9,15 @@ form: 1, but for checkpoints that hold what form 1 has no place for. A document 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from operator import or_
 from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headrace.codec import checkpoint_form
 from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
@@ -25,7 +26,7 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.change import Change
-from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile, StateFileKind
+from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import (
     PositionType,
@@ -51,21 +52,16 @@ _NAMES: dict[type, dict[str, str]] = {
     StartpointRecord: {"applied_at_us": "taken_up_at_us", "status": "became"},
     StartpointRequest: {"entries": "set", "deleted": "delete"},
 }
-_ORDERS: dict[type, tuple[str, ...]] = {
-    Checkpoint: tuple(one.name for one in fields(Checkpoint) if one.name != "broadcast"),  # those without a key bucket
-}
 _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
     StoredJobModel: ("databases", "dropped"),
     StoredSubTopology: ("elasticity_factor", "broadcast"),
     StoredTask: ("buckets",),
-    Checkpoint: ("expiry_us", "closed_us"),
     Change: ("phases_us",),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
     StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
     StoredSubTopology: _OMITTED[StoredSubTopology],
     StoredTask: _OMITTED[StoredTask],
-    Checkpoint: _OMITTED[Checkpoint],
     Change: _OMITTED[Change],
 }
 
@@ -87,9 +83,7 @@ class Flows:
 def encode(value: object) -> bytes:
     """The document of a value."""
     kind: type = type(value)
-    document = _document_of(kind).write(value)
-    assert isinstance(document, dict)
-    return msgspec.json.encode({"wire": _wire_of(value)} | document)
+    return msgspec.json.encode(_document_of(kind).write(value))
 
 
 def decode(kind: type[T], data: bytes | str, what: str) -> T:
@@ -117,14 +111,11 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
 
 
 def _wire_of(value: object) -> int:
-    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and _is_later(value) else WIRE
+    return LATER_CHECKPOINT if isinstance(value, Checkpoint) and checkpoint_form.is_later(value) else WIRE
 
 
-def _is_later(checkpoint: Checkpoint) -> bool:
-    head = checkpoint.head
-    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None:
-        return True
-    return head is not None and (head.slots is not None or any(file.covers or file.slots for file in head.files))
+def _written_checkpoint(checkpoint: Checkpoint) -> object:
+    return checkpoint_form.stored_checkpoint(checkpoint, _wire_of(checkpoint))
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -163,7 +154,7 @@ def _document_of(kind: type) -> _Form:
     if kind is JobModel:
         return _as(_record_form(StoredJobModel, is_document=True), model_of, stored_of)
     if kind is Checkpoint:
-        return _as(_record_form(kind, is_document=True), _of_whole_partitions, _by_key_bucket)
+        return _Form(checkpoint_form.StoredCheckpoint, checkpoint_form.read_checkpoint, _written_checkpoint)
     if kind is StateVersion:
         return _as(_record_form(_Version, is_document=True), _read_version, _version_of)
     return _record_form(kind, is_document=True)
@@ -175,8 +166,6 @@ def _form_of(kind: object) -> _Form:
         return _Form(str, SSP.parse, str)
     if kind is TaskName:
         return _Form(str, TaskName.parse, str)
-    if kind is Head:
-        return _Form(Head, write=_stored_head)
     if kind is OffsetRange:
         return _Form(tuple[str, int, int], _read_range, lambda piece: (str(piece.ssp), piece.start, piece.end))
     if kind is StartpointEntry:
@@ -196,12 +185,7 @@ def _form_of(kind: object) -> _Form:
 def _field_form(kind: type, name: str, hint: object) -> _Form:
     if (kind, name) in ((ConsistentCut, "written"), (Rewind, "skipped_ranges")):
         return _whole_ssps_form(get_args(hint)[1])
-    form = _form_of(hint)
-    if kind is Checkpoint and get_origin(hint) is Mapping:  # by SSP; their texts are read with the task's bucket
-        form = _Form(dict[str, get_args(hint)[1]])  # type: ignore[misc]  # said at run time
-        if name == "spent_startpoints":  # an empty list in those of an older version
-            return _Form(or_(form.stored, tuple[()]), lambda stored: stored or {}, form.write)
-    return form
+    return _form_of(hint)
 
 
 def _as(form: _Form, read: _Convert, write: _Convert) -> _Form:
@@ -240,7 +224,7 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
     """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
     hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
     later, omitted = _LATER.get(kind, ()), _OMITTED.get(kind, ())
-    forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
+    forms = {name: _field_form(kind, name, hints[name]) for name in [one.name for one in fields(kind)]}
     if not is_document and not renamed and all(form.read is form.write is _same for form in forms.values()):
         return _Form(kind)
     columns: list[tuple[str, object] | tuple[str, object, object]] = [("wire", int)] if is_document else []
@@ -256,7 +240,8 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
         return kind(**{name: convert(part) for name, convert, part in found if part is not msgspec.UNSET})
 
     def write(value: object) -> object:
-        document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
+        document: dict[str, object] = {"wire": WIRE} if is_document else {}
+        document |= {stored: convert(getattr(value, name)) for name, stored, convert in writes}
         for name, default in defaults.items():
             if getattr(value, name) == default:
                 del document[renamed.get(name, name)]
@@ -267,67 +252,6 @@ def _record_form(kind: type, *, is_document: bool = False) -> _Form:
 
 def _default_of(one: Field[object]) -> object:
     return one.default if one.default_factory is MISSING else one.default_factory()
-
-
-# --- checkpoints of virtual tasks -----------------------------------------------------------------------------------------
-
-
-_BY_SSP = ("positions", "watermarks", "spent_startpoints")
-_ssp_of = lru_cache(maxsize=16_384)(SSP.parse)  # of a whole partition, which siblings have in common
-
-
-def _of_whole_partitions(stored: Checkpoint) -> Checkpoint:
-    """`stored` with whole partitions in its maps, which have the texts of SSPs, those of a virtual task with its bucket."""
-    bucket, by_text = stored.task.bucket, [getattr(stored, name) for name in _BY_SSP]
-    if bucket is None:
-        maps = [{SSP.parse(text): value for text, value in each.items()} for each in by_text]
-        return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
-    end, texts = f"/{bucket.index}", map(str, stored.positions)
-    broadcast = frozenset(_ssp_of(text).stream for text in texts if "/" not in text)
-    maps = [{_ssp_of(text.removesuffix(end)).whole: value for text, value in each.items()} for each in by_text]
-    return replace(stored, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2], broadcast=broadcast)
-
-
-def _by_key_bucket(checkpoint: Checkpoint) -> Checkpoint:
-    """`checkpoint` with the texts of SSPs in its maps, in their order, those of a virtual task with its bucket."""
-    bucket, broadcast = checkpoint.task.bucket, checkpoint.broadcast
-    end = "" if bucket is None else f"/{bucket.index}"
-    maps: list[Any] = []
-    for each in (checkpoint.positions, checkpoint.watermarks, checkpoint.spent_startpoints):
-        ssps = sorted(each) if len(each) > 1 else each
-        maps.append({f"{ssp}{'' if ssp.stream in broadcast else end}": each[ssp] for ssp in ssps})
-    return replace(checkpoint, positions=maps[0], watermarks=maps[1], spent_startpoints=maps[2])
-
-
-# --- heads, of which there may be a hundred thousand at once: msgspec reads them ----------------------------------------------
-
-
-class _StoredFile(msgspec.Struct, frozen=True):
-    name: str
-    kind: StateFileKind
-    bytes: int
-    entries: int
-    checksum: str
-    version: int
-    reaches: str
-    covers: Slots | msgspec.UnsetType
-    slots: Slots | msgspec.UnsetType
-    whole: tuple[str, ...] | msgspec.UnsetType
-
-
-class _StoredHead(msgspec.Struct, frozen=True):
-    version: int
-    files: list[_StoredFile]
-    slots: Slots | msgspec.UnsetType
-
-
-def _stored_head(head: Head) -> _StoredHead:
-    return _StoredHead(head.version, [_stored_file(file) for file in head.files], head.slots or msgspec.UNSET)
-
-
-def _stored_file(file: StateFile) -> _StoredFile:
-    known = (file.name, file.kind, file.bytes, file.entries, file.checksum, file.version, file.reaches)
-    return _StoredFile(*known, file.covers or msgspec.UNSET, file.slots or msgspec.UNSET, file.whole or msgspec.UNSET)
 
 
 # --- what is stored as another type's -----------------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ older version wrote it, and what cannot be derived (tasks that no plan makes) st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
-from headrace.core.job_plan.elasticity import virtual_tasks_of
+from headrace.core.job_plan.elasticity import siblings_of, virtual_tasks_of
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
-from headrace.model.tasks import Group, TaskName
+from headrace.model.tasks import TaskName
 
 BucketSet = tuple[tuple[int, int], ...]
 """Key buckets of a factor: (s, k) are all b with b mod k = s. Each set has one such form: the fewest pairs, in order."""
@@ -99,7 +98,7 @@ def model_of(stored: StoredJobModel) -> JobModel:
 def _stored_sub(sub: SubTopologyModel) -> StoredSubTopology:
     factor, broadcast = sub.elasticity_factor, frozenset[str]()
     if factor > 1:
-        firsts = [siblings[0] for container in sub.containers for siblings in _siblings(container.tasks)]
+        firsts = [siblings[0] for container in sub.containers for siblings in siblings_of(container.tasks)]
         broadcast = broadcast.union(*(task.broadcast for task in firsts))
     containers = tuple(
         StoredContainer(one.lane, one.processor_id, one.location_id, tuple(_stored_tasks(one.tasks, factor, broadcast)))
@@ -112,7 +111,7 @@ def _stored_tasks(tasks: Sequence[TaskModel], factor: int, broadcast: Collection
     if factor == 1:
         yield from (StoredTask(task.name, task.ssps) for task in tasks)
         return
-    for siblings in _siblings(tasks):
+    for siblings in siblings_of(tasks):
         if _are_derived(siblings, factor, broadcast):
             first, indexes = siblings[0], [task.name.bucket.index for task in siblings if task.name.bucket is not None]
             buckets = None if len(indexes) == factor else tuple(_bucket_set(indexes, factor))
@@ -121,34 +120,20 @@ def _stored_tasks(tasks: Sequence[TaskModel], factor: int, broadcast: Collection
             yield from (StoredTask(task.name, task.ssps, () if task.name.bucket is None else None) for task in siblings)
 
 
-def _siblings(tasks: Iterable[TaskModel]) -> Iterator[list[TaskModel]]:
-    """`tasks` in their order, virtual tasks of one task that follow each other together."""
-
-    def parts_of(task: TaskModel) -> tuple[Group, str | None, int]:
-        name = task.name
-        return name.group, name.sub_topology, 1 if name.bucket is None else name.bucket.factor
-
-    for _, siblings in groupby(tasks, parts_of):
-        yield list(siblings)
-
-
 def _are_derived(siblings: Sequence[TaskModel], factor: int, broadcast: Collection[str]) -> bool:
-    """Whether these, of one task, are what `_tasks` makes of that task: each bucket at most once, in order, of all its SSPs."""
-    first, before = siblings[0].ssps, -1
-    if all(ssp.stream in broadcast for ssp in first):
+    """Whether these, of one task, are what `_tasks` makes of that task: each bucket at most once, in order, of all its
+    partitions."""
+    first, before = siblings[0], -1
+    if first.broadcast != {ssp.stream for ssp in first.partitions if ssp.stream in broadcast}:
         return False
     for task in siblings:
         bucket = task.name.bucket
-        if bucket is None or bucket.factor != factor or bucket.index <= before or len(task.ssps) != len(first):
+        if bucket is None or bucket.factor != factor or bucket.index <= before:
+            return False
+        if task.partitions != first.partitions or task.broadcast != first.broadcast:
             return False
         before = bucket.index
-        for own, one in zip(task.ssps, first, strict=True):
-            expected = None if own.stream in broadcast else before
-            if own.key_bucket != expected or own.partition != one.partition:
-                return False
-            if own.stream != one.stream or own.system != one.system:
-                return False
-    return True
+    return len(first.broadcast) < len({ssp.stream for ssp in first.partitions})
 
 
 def _bucket_set(indexes: Collection[int], factor: int, s: int = 0, k: int = 1) -> Iterator[tuple[int, int]]:
@@ -185,14 +170,22 @@ def _sub(stored: StoredSubTopology) -> SubTopologyModel:
 
 
 def _tasks(stored: StoredTask, factor: int, broadcast: Collection[str]) -> tuple[TaskModel, ...]:
-    task, siblings = TaskModel(stored.name, stored.ssps), tuple[TaskModel, ...]()
-    if factor > 1 and stored.name.bucket is None and stored.buckets != ():
-        if any(ssp.key_bucket is not None for ssp in stored.ssps):
-            raise ValueError(f"task {stored.name}: its SSPs have key buckets, and it has none")
-        siblings = virtual_tasks_of(task, factor, {ssp.system_stream for ssp in stored.ssps if ssp.stream in broadcast})
+    is_whole = stored.name.bucket is None
+    task, siblings = TaskModel(stored.name, stored.ssps) if is_whole else _alone(stored), tuple[TaskModel, ...]()
+    if factor > 1 and is_whole and stored.buckets != ():
+        siblings = virtual_tasks_of(task, factor, broadcast)
     if not stored.buckets:
         return siblings or (task,)
     if len(siblings) < factor or not all(0 <= s < k <= factor for s, k in stored.buckets):
         raise ValueError(f"task {stored.name}: it has no key buckets {list(stored.buckets)}")
     indexes = {index for s, k in stored.buckets for index in range(s, factor, k)}
     return tuple(siblings[index] for index in sorted(indexes))
+
+
+def _alone(stored: StoredTask) -> TaskModel:
+    """A virtual task that is stored with SSPs of its own, each with the task's key bucket or whole."""
+    bucket = stored.name.bucket
+    if bucket is None or any(ssp.key_bucket not in (bucket.index, None) for ssp in stored.ssps):
+        raise ValueError(f"task {stored.name}: its SSPs have other key buckets than it has")
+    whole = TaskModel(stored.name.whole, tuple(ssp.whole for ssp in stored.ssps))
+    return TaskModel(stored.name, whole.partitions, frozenset(ssp.stream for ssp in stored.ssps if ssp.key_bucket is None))

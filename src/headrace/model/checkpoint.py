@@ -101,6 +101,11 @@ class StateFile:
         """The slots of whose entries a head with this file has."""
         return self.slots or self.covers or ALL_SLOTS
 
+    def part(self, slots: Slots | None, whole: tuple[str, ...] = ()) -> StateFile:
+        """The file as it is in a head that has the entries of `slots`, and of the databases `whole` all."""
+        written = (self.name, self.kind, self.bytes, self.entries, self.checksum, self.version, self.reaches, self.covers)
+        return StateFile(*written, slots, whole)
+
     @property
     def counted_bytes(self) -> int:
         """About how many of its bytes are of these slots."""

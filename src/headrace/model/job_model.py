@@ -14,24 +14,30 @@ from headrace.model.tasks import TaskName
 
 @dataclass(frozen=True, slots=True)
 class TaskModel:
-    """A task and the SSPs (or key buckets) it owns, sorted."""
+    """A task, and the whole partitions that it reads, sorted; a virtual task reads its key bucket of each.
+
+    Siblings share `partitions`. `broadcast`: the streams that a virtual task reads whole, empty for a whole task.
+    """
 
     name: TaskName
-    ssps: tuple[SystemStreamPartition, ...]
+    partitions: tuple[SystemStreamPartition, ...]
+    broadcast: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if len(self.ssps) > 1 and list(self.ssps) != sorted(set(self.ssps)):
+        if self.name.bucket is not None:  # those of the task that it is a part of: looked at once, not by each sibling
+            return
+        if self.broadcast or any(ssp.key_bucket is not None for ssp in self.partitions):
+            raise ValueError(f"task {self.name}: its SSPs have key buckets, and it has none")
+        if len(self.partitions) > 1 and list(self.partitions) != sorted(set(self.partitions)):
             raise ValueError(f"task {self.name}: its SSPs are not sorted, or one is repeated")
 
     @property
-    def partitions(self) -> tuple[SystemStreamPartition, ...]:
-        """The whole partitions that it reads, or a key bucket of which it reads; sorted."""
-        return self.ssps if self.name.bucket is None else tuple(ssp.whole for ssp in self.ssps)
-
-    @property
-    def broadcast(self) -> frozenset[str]:
-        """The streams that a virtual task reads whole, empty for a whole task."""
-        return frozenset() if self.name.bucket is None else frozenset(s.stream for s in self.ssps if s.key_bucket is None)
+    def ssps(self) -> tuple[SystemStreamPartition, ...]:
+        """The SSPs that it reads, sorted; those of a virtual task with its key bucket."""
+        bucket = self.name.bucket
+        if bucket is None:
+            return self.partitions
+        return tuple(ssp if ssp.stream in self.broadcast else ssp.bucket(bucket.index) for ssp in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -25,6 +25,8 @@ T = TypeVar("T")
 KEPT_MAX = 128  # a client is two threads and one of the 1,024 thread-local keys that a process has
 ANSWER_S = 30.0
 OFFSETS_S = 10.0
+OFFSETS_BYTES = 500_000  # of the positions of one request
+POSITION_BYTES = 64  # of one, besides its names and its metadata
 UNKNOWN_MS = 10_000  # for this long a topic that brokers do not know may be one that was just made
 GROWN_S = 3.0  # for this long a broker may not have heard of partitions that others report
 _LOOK_S = 0.25  # how often a wait for a thread looks whether it is to end
@@ -221,15 +223,16 @@ def send_offsets(
     offsets: Sequence[TopicPartition],
     deadline: Deadline | None = None,
 ) -> None:
-    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `OFFSETS_S`. librdkafka
-    does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so it is called in
-    a thread that is left behind then. Its producer is not to be used again."""
+    """Have positions of `group` join the transaction, in as many requests as a broker needs them to be. `KafkaException` where
+    that takes longer than `OFFSETS_S`. librdkafka does not keep to a time limit here, and where the broker went away and came
+    back it may wait for ever: so it is called in a thread that is left behind then. Its producer is not to be used again."""
     answer: list[Exception | None] = []
     metadata = consumer_of(client, group).consumer_group_metadata()
 
     def send() -> None:
         try:
-            retried(producer.send_offsets_to_transaction, list(offsets), metadata, OFFSETS_S, bound_s=OFFSETS_S)
+            for some in in_requests(offsets, len(group)):
+                retried(producer.send_offsets_to_transaction, some, metadata, OFFSETS_S, bound_s=OFFSETS_S)
             answer.append(None)
         except Exception as error:
             answer.append(error)
@@ -244,6 +247,21 @@ def send_offsets(
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
     if answer[0] is not None:
         raise answer[0]
+
+
+def in_requests(offsets: Sequence[TopicPartition], group_bytes: int) -> Iterator[list[TopicPartition]]:
+    """`offsets`, in their order, by requests: a broker writes the positions of one as one batch, which its `message.max.bytes`
+    bounds (1 MB by default)."""
+    some, size = list[TopicPartition](), 0
+    for offset in offsets:
+        own = POSITION_BYTES + group_bytes + len(offset.topic) + len((offset.metadata or "").encode())
+        if some and size + own > OFFSETS_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(offset)
+        size += own
+    if some:
+        yield some
 
 
 def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:

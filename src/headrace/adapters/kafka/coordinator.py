@@ -6,6 +6,7 @@ Its id is the application's alone: a new driver's `init` fences the one before i
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -68,7 +69,14 @@ class Coordinator:
 
             def produce(record: tuple[str, bytes, bytes | None], _: float) -> None:
                 topic, key, value = record
-                producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
+                began_s = time.monotonic()
+                while True:
+                    try:
+                        return producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
+                    except BufferError:  # as many are on their way as the client holds
+                        if self._deadline.left_s(began_s, ANSWER_S) <= 0:
+                            raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, "no record was taken")) from None
+                        producer.poll(0.05)
 
             def send(group: str, offsets: Sequence[TopicPartition], _: float) -> None:
                 send_offsets(producer, self._client, group, offsets, deadline=self._deadline)

@@ -28,9 +28,9 @@ from headrace.adapters.kafka.names import (
     checkpoint_topic,
     coordinator_group,
     entries_of,
-    entry_key,
     lane_id,
     metadata_topic,
+    records_of,
 )
 from headrace.adapters.kafka.positions import (
     Position,
@@ -217,7 +217,8 @@ class KafkaJobStore(JobStore):
         outcome is not known. More than once only while no container of this epoch can have begun: its positions would be set
         back."""
         topic = metadata_topic(self.application)
-        records = [(topic, entry_key(space, name), value) for space, name, value in entries]
+        there = self._metadata.refresh(wait=False) if any(space not in (JOB, STATUS) for space, *_ in entries) else {}
+        records = [(topic, *record) for space, name, value in entries for record in records_of(space, name, value, there)]
         records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
         epoch = {coordinator_group(self.application): [TopicPartition(topic, 0, self._epoch)]}
         while True:
@@ -236,7 +237,12 @@ class KafkaJobStore(JobStore):
         return None if found is None else decode(JobModel, found, f"job model of application {self.application!r}")
 
     def commit_job_model(
-        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+        self,
+        epoch: int,
+        model: JobModel,
+        checkpoints: Sequence[Checkpoint],
+        metadata: Metadata | None = None,
+        stored: Mapping[TaskName, Checkpoint] | None = None,
     ) -> None:
         assert model.application == self.application, f"a model of {model.application!r}"
         self._check_own(epoch)
@@ -248,13 +254,13 @@ class KafkaJobStore(JobStore):
             entries.append((MODELS, "previous", before))
         used = self._lanes()
         for sub in model.sub_topologies:
-            title = sub.name or "source"
             count = max(container.lane + 1 for container in sub.containers)
-            if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
-                entries.append((LANES, title, b"%d" % count))
+            if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
+                entries.append((LANES, sub.title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
-        planned = {checkpoint_key(str(one.task), model.version, self._exactly_once): encode(one) for one in checkpoints}
-        records = dict.fromkeys(self._checkpoints.refresh()) | planned
+        planned = {checkpoint_key(str(one.task), model.version, self._exactly_once): one for one in checkpoints}
+        records: dict[bytes, bytes | None] = dict.fromkeys(self._checkpoints.refresh().keys() - planned.keys())
+        records |= {key: encode(one) for key, one in planned.items() if not stored or stored.get(one.task) is not one}
         self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         reached("start", 10)
         self._model = model
@@ -272,8 +278,7 @@ class KafkaJobStore(JobStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        text = f"of application {self.application!r}"
-        values = self._checkpoints.refresh().items()
+        values, text = self._checkpoints.refresh().items(), f"of application {self.application!r}"
         stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
         # a position of another version of the model is not a position
         found = {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}

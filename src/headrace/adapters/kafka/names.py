@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+from headrace.errors import StorageError
+
 
 def metadata_topic(application: str) -> str:
     return f"{application}-metadata"
@@ -56,12 +58,54 @@ def entry_key(namespace: str, name: str) -> bytes:
     return f"{quote(namespace, safe='')}/{quote(name, safe='')}".encode()
 
 
+PIECE_BYTES = 500_000  # brokers take records of 1 MB unless they are set otherwise
+_IN_PIECES = b"\0"  # before the number of pieces; no document and no number begins so
+
+
+def records_of(
+    namespace: str, name: str, value: bytes | None, stored: Mapping[bytes, bytes]
+) -> list[tuple[bytes, bytes | None]]:
+    """The records (key, value) that make a named value `value`, None to delete it, in the order in which they are to be
+    written: where they are not in a transaction, a reader that sees the first of them sees the former value.
+
+    A value of more than `PIECE_BYTES` is in pieces, under keys of their own, and its record says how many there are.
+    `stored`: what the topic holds, for pieces that are to be deleted.
+    """
+    pieces: list[bytes] = []
+    if value is not None and (len(value) > PIECE_BYTES or value.startswith(_IN_PIECES)):
+        pieces = [value[start : start + PIECE_BYTES] for start in range(0, len(value), PIECE_BYTES)]
+    own = (entry_key(namespace, name), _IN_PIECES + b"%d" % len(pieces) if pieces else value)
+    before = range(len(pieces), _pieces_in(stored.get(own[0], b"")))
+    return [
+        *((_piece_key(namespace, name, number), piece) for number, piece in enumerate(pieces)),
+        own,
+        *((_piece_key(namespace, name, number), None) for number in before),
+    ]
+
+
+def _pieces_in(value: bytes) -> int:
+    return int(value[1:]) if value.startswith(_IN_PIECES) else 0
+
+
+def _piece_key(namespace: str, name: str, number: int) -> bytes:
+    return entry_key(f"{namespace}/pieces", f"{name}/{number}")
+
+
 def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:
-    """The values of a namespace, by name, in the order of the names; keys of other forms are somebody else's.
+    """The values of a namespace, by name, in the order of the names; keys of other forms are somebody else's. `StorageError`
+    for a value of which a piece is missing.
 
     >>> entries_of({b"a/1": b"x", b"b/2": b"y"}, "a")
     {'1': b'x'}
     """
     prefix = f"{quote(namespace, safe='')}/".encode()
     names = {key: unquote(key[len(prefix) :].decode("utf-8", "replace")) for key in stored if key.startswith(prefix)}
-    return {name: stored[key] for key, name in sorted(names.items(), key=lambda item: item[1])}
+    return {name: _whole_value(stored, key, namespace, name) for key, name in sorted(names.items(), key=lambda item: item[1])}
+
+
+def _whole_value(stored: Mapping[bytes, bytes], key: bytes, namespace: str, name: str) -> bytes:
+    count = _pieces_in(stored[key])
+    pieces = [stored.get(_piece_key(namespace, name, number)) for number in range(count)]
+    if None in pieces:
+        raise StorageError(f"{namespace} {name!r}: piece {pieces.index(None)} of {count} is missing", "restore that topic")
+    return b"".join(piece for piece in pieces if piece is not None) if count else stored[key]

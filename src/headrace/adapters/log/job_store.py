@@ -114,7 +114,12 @@ class LogJobStore(JobStore):
         return None if row is None else decode(JobModel, row[0], f"job model of application {self.application!r}")
 
     def commit_job_model(
-        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+        self,
+        epoch: int,
+        model: JobModel,
+        checkpoints: Sequence[Checkpoint],
+        metadata: Metadata | None = None,
+        stored: Mapping[TaskName, Checkpoint] | None = None,
     ) -> None:
         assert model.application == self.application, f"a model of {model.application!r}"
         reached("start", 9)
@@ -126,14 +131,14 @@ class LogJobStore(JobStore):
                 "INSERT OR REPLACE INTO job_models (application, version, model, written_at_us) VALUES (?, ?, ?, ?)",
                 (self.application, model.version, encode(model).decode(), time.time_ns() // 1000),
             )
-            self._put_checkpoints(db, checkpoints)
+            self._put_checkpoints(db, [one for one in checkpoints if not stored or stored.get(one.task) is not one])
             for namespace, values in (metadata or {}).items():
                 metadata_tables.write(db, self.application, namespace, values, ())
             planned = {str(task.name) for task in model.tasks}
-            stored = db.execute("SELECT task FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
+            there = db.execute("SELECT task FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
             db.executemany(
                 "DELETE FROM checkpoints WHERE application = ? AND task = ?",
-                [(self.application, task) for (task,) in stored if task not in planned],
+                [(self.application, task) for (task,) in there if task not in planned],
             )
         reached("start", 10)
 

@@ -103,7 +103,7 @@ def recut_of(model: SubTopologyModel, factor: int, broadcast: frozenset[str], wh
     """How the tasks of `model` are cut by `factor`. A task that reads nothing but what is broadcast has no keys, and stays."""
     names: dict[TaskName, list[TaskName]] = {}
     for task in model.tasks:
-        keyless = all(ssp.stream in broadcast for ssp in task.ssps)
+        keyless = all(ssp.stream in broadcast for ssp in task.partitions)
         for name in (task.name,) if keyless else bucketed(task.name, factor):
             names.setdefault(name, []).append(task.name)
     parents = {name: tuple(sorted(former)) for name, former in names.items()}
@@ -164,7 +164,8 @@ def _joined(parents: Sequence[Checkpoint], name: TaskName, by: Recut) -> Checkpo
 
     Timers and marks that are of a task as a whole may be stale in a part of it: an earlier time costs one look-up.
     """
-    newest = max(parents, key=lambda one: one.round_id.order)
+    by_age = sorted(parents, key=lambda one: one.round_id.order)
+    newest = by_age[-1]
     assert all(one.positions == newest.positions for one in parents), f"{name}: {[one.positions for one in parents]}"
     head = head_of([one.head for one in parents], slots_of(name.bucket), by.whole)
     if is_too_long(head):
@@ -173,18 +174,19 @@ def _joined(parents: Sequence[Checkpoint], name: TaskName, by: Recut) -> Checkpo
             "set a factor nearer to the present one, let the job run until the tasks have written files of their own, and then "
             "set the next",
         )
-    by_age = sorted(parents, key=lambda one: one.round_id.order)
-    return replace(
-        newest,
-        task=name,
-        head=head,
-        watermarks=joined_reports(parents),
-        event_timer_us=_earliest(one.event_timer_us for one in parents),
-        wall_timer_us=_earliest(one.wall_timer_us for one in parents),
-        expiry_us=_earliest(one.expiry_us for one in parents),
-        closed_us=max((one.closed_us for one in parents if one.closed_us is not None), default=None),
-        spent_startpoints={ssp: id_ for one in by_age for ssp, id_ in one.spent_startpoints.items()},
-        broadcast=frozenset() if name.bucket is None else by.broadcast & {ssp.stream for ssp in newest.positions},
+    return Checkpoint(
+        name,
+        newest.round_id,
+        newest.job_model_version,
+        newest.positions,
+        head,
+        joined_reports(parents),
+        _earliest(one.event_timer_us for one in parents),
+        _earliest(one.wall_timer_us for one in parents),
+        {ssp: id_ for one in by_age for ssp, id_ in one.spent_startpoints.items()},
+        frozenset() if name.bucket is None else by.broadcast & {ssp.stream for ssp in newest.positions},
+        _earliest(one.expiry_us for one in parents),
+        max((one.closed_us for one in parents if one.closed_us is not None), default=None),
     )
 
 

@@ -146,8 +146,9 @@ class StateRewinds:
 
     def in_force(self, checkpoints: Mapping[TaskName, Checkpoint]) -> tuple[Rewind, ...]:
         """The rewinds that matter to tasks at `checkpoints`, oldest first."""
-        read = {ssp for one in checkpoints.values() for ssp in one.positions}
-        known = {ssp: self._beginning(ssp) for rewind in self._rewinds.values() for ssp in rewind.skipped_ranges if ssp in read}
+        skipped = {ssp for rewind in self._rewinds.values() for ssp in rewind.skipped_ranges}
+        read = {ssp for one in checkpoints.values() for ssp in one.positions if ssp in skipped} if skipped else skipped
+        known = {ssp: self._beginning(ssp) for ssp in read}
         # A stream that is not read now may be again, with versions from before the gap.
         needed = needed_rewinds(self._rewinds.values(), checkpoints, lambda ssp: known.get(ssp, 0))
         return tuple(sorted(needed, key=lambda rewind: rewind.key))

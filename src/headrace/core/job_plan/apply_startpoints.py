@@ -82,11 +82,11 @@ class _StartpointResolver:
         self.asked, self.rewinds, self.named = asked, rewinds, named
         # These times show which was applied last: a clock that goes back must not decide.
         self.now_us = max(rewinds.now_us, 1 + max((record.applied_at_us for record in asked.records.values()), default=0))
-        self.checkpoints = {
-            task: replace(checkpoint, spent_startpoints={}) if checkpoint.spent_startpoints else checkpoint
-            for task, checkpoint in checkpoints.items()
-        }
-        self.owners = owners_of((task, one.positions) for task, one in self.checkpoints.items())
+        self.checkpoints = dict(checkpoints)
+        for task, checkpoint in checkpoints.items():
+            if checkpoint.spent_startpoints:
+                self.checkpoints[task] = replace(checkpoint, spent_startpoints={})
+        self.owners = _owners_of_what_is_set(asked, checkpoints)
         self.records = dict(asked.records) | applied_by(asked.records, stored, rewinds.now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
@@ -286,6 +286,16 @@ class _StartpointResolver:
         )
 
 
+def _owners_of_what_is_set(
+    asked: StartpointRequests, checkpoints: Mapping[TaskName, Checkpoint]
+) -> dict[SSP, tuple[TaskName, ...]]:
+    """The tasks that read each partition that a startpoint, requested or on record, is of. Mostly there are few."""
+    records = asked.records.values()
+    found = {entry.key.ssp for entry in (*asked.entries, *asked.deleted, *(record.entry for record in records))}
+    found |= {one.ssp for record in records for one in record.resolutions}
+    return owners_of((task, one.positions.keys() & found) for task, one in checkpoints.items()) if found else {}
+
+
 def _note(entry: StartpointEntry, one: Resolution) -> str:
     if entry.written_by == SOURCE_START:
         return f"{one.task} reads {one.ssp} from {one.offset} up to {one.until} before any other stream, as its start says"
@@ -360,10 +370,12 @@ def _moved(checkpoint: Checkpoint, ones: Sequence[Resolution]) -> Checkpoint:
 
 def _without_watermarks(checkpoints: Mapping[TaskName, Checkpoint], streams: Collection[str]) -> dict[TaskName, Checkpoint]:
     """The same without the watermarks of these streams: they come again, from those that write them."""
-    return {
-        task: replace(one, watermarks={ssp: time for ssp, time in one.watermarks.items() if ssp.stream not in streams})
-        for task, one in checkpoints.items()
-    }
+    found = dict(checkpoints)
+    for task, one in checkpoints.items() if streams else ():
+        kept = {ssp: time_us for ssp, time_us in one.watermarks.items() if ssp.stream not in streams}
+        if len(kept) < len(one.watermarks):
+            found[task] = replace(one, watermarks=kept)
+    return found
 
 
 def _superseded(records: Mapping[str, StartpointRecord], now_us: int) -> dict[str, StartpointRecord]:

@@ -73,25 +73,24 @@ def tasks_of(
     owned = {replace(name, sub_topology=sub.name): ssps for name, ssps in groups.items() if ssps}
     if to_all and not owned:
         owned[TaskName(PartitionGroup(0), sub.name)] = frozenset()
-    whole = (TaskModel(name, tuple(sorted({*ssps, *to_all}))) for name, ssps in owned.items())
-    broadcast = {ssp.system_stream for ssp in to_all}
-    virtual = (task for model in whole for task in virtual_tasks_of(model, factor, broadcast))
-    return tuple(sorted(virtual, key=lambda task: task.name.sort_key))
+    broadcast = {ssp.stream for ssp in to_all}
+    in_order = sorted(owned, key=attrgetter("sort_key"))
+    whole = (TaskModel(name, tuple(sorted({*owned[name], *to_all}))) for name in in_order)
+    return tuple(task for model in whole for task in virtual_tasks_of(model, factor, broadcast))
 
 
 def owners_of(tasks: Iterable[tuple[TaskName, Iterable[SSP]]]) -> dict[SSP, tuple[TaskName, ...]]:
-    """The tasks that read each whole partition, or a key bucket of it; all sorted."""
-    readers: dict[SSP, set[TaskName]] = {}
-    for name, ssps in tasks:
+    """The tasks that read each whole partition, or a key bucket of it; all sorted. `tasks`: each once."""
+    readers: dict[SSP, list[TaskName]] = {}
+    for name, ssps in sorted(tasks, key=lambda task: task[0].sort_key):
         for ssp in ssps:
-            readers.setdefault(ssp.whole, set()).add(name)
-    by_name = attrgetter("sort_key")
-    return {ssp: tuple(sorted(readers[ssp], key=by_name)) for ssp in sorted(readers, key=by_name)}
+            readers.setdefault(ssp, []).append(name)
+    return {ssp: tuple(readers[ssp]) for ssp in sorted(readers, key=attrgetter("sort_key"))}
 
 
 def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
     """The assignment that a job model makes, sorted."""
-    return owners_of((task.name, task.ssps) for task in model.tasks)
+    return owners_of((task.name, task.partitions) for task in model.tasks)
 
 
 def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, ...]]:
@@ -113,7 +112,8 @@ def bases_of(previous: Assignment, recorded: Mapping[str, tuple[int, ...]]) -> d
     """
     readers: dict[str, dict[int, set[TaskName]]] = {}
     for ssp, names in previous.items():
-        readers.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).update(name.whole for name in names)
+        if len(recorded.get(ssp.stream, ())) > 1:
+            readers.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).update(name.whole for name in names)
     bases: dict[str, int] = {}
     for stream in sorted(recorded):
         tasks = readers.get(stream, {})

@@ -18,36 +18,44 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel, LeftPosition, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP, SystemStreamPartition
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Process
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedPositions:
-    """Inherited positions, and watermarks with them. `by_task`: as each task has them, `lowest`: over all tasks."""
+    """Inherited positions, and watermarks with them. `stored`: the checkpoints of the former tasks; `left`: their positions in
+    streams that are inputs again; `lowest`: over all tasks.
 
-    by_task: Mapping[tuple[TaskName, SystemStreamPartition], int]
+    A task continues where it was; where it did not read a partition, at the lowest position of those that did. Tasks 0 and 1
+    read one up to 5 and 8: a task of another name that gets it begins at 5, so that no record is skipped.
+    """
+
+    stored: Mapping[TaskName, Checkpoint]
+    left: Mapping[TaskName, Mapping[SSP, int]]
     lowest: Mapping[SSP, int]
     watermarks: Mapping[SSP, int]
 
-    def position(self, task: TaskName, ssp: SystemStreamPartition) -> int | None:
-        """Where `task` continues: where it was; where it did not read `ssp`, at the lowest position of those that did.
+    def positions_of(self, task: TaskName) -> Mapping[SSP, int]:
+        """Where a task was."""
+        found = self.stored.get(task)
+        own = {} if found is None else found.positions
+        return {**self.left.get(task, {}), **own} if self.left else own
 
-        Tasks 0 and 1 read a partition up to 5 and 8: a task of another name that gets it begins at 5, so that no
-        record is skipped. None where no task read it.
-        """
-        return self.by_task.get((task, ssp), self.lowest.get(ssp))
-
-    def watermarks_of(self, task: TaskModel, found: Checkpoint | None) -> dict[SystemStreamPartition, int]:
-        """Per SSP of a task what it has reported, as `found` says; of one that others read, what they have."""
-        own = {} if found is None else {ssp: found.watermarks.get(ssp) for ssp in found.positions}
-        known = {ssp: own[ssp] if ssp in own else self.watermarks.get(ssp) for ssp in task.partitions}
+    def watermarks_of(self, task: TaskModel, found: Checkpoint | None) -> dict[SSP, int]:
+        """Per partition of a task what it has reported, as `found` says; of one that others read, what they have."""
+        read, own = ({}, {}) if found is None else (found.positions, found.watermarks)
+        if not own and not self.watermarks:
+            return {}
+        known = {ssp: own.get(ssp) if ssp in read else self.watermarks.get(ssp) for ssp in task.partitions}
         return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
 
     def positions(self) -> list[tuple[SSP, int]]:
         """Each position in a partition once: siblings share most."""
-        found = {(ssp, position) for (_, ssp), position in self.by_task.items()}
+        found: set[tuple[SSP, int]] = set()
+        for positions in (*self.left.values(), *(one.positions for one in self.stored.values())):
+            found.update(positions.items())
         return sorted(found, key=lambda one: (one[0].sort_key, one[1]))
 
 
@@ -55,14 +63,13 @@ def inherited_positions_of(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
 ) -> InheritedPositions:
     """What continues. `ids`: the streams that the job reads now to their ids, None for one that does not exist."""
-    left = () if previous is None else previous.left
-    by_task = {(one.task, one.ssp): one.position for one in left if ids.get(one.ssp.stream) == one.stream_id}
+    left: dict[TaskName, dict[SSP, int]] = {}
     lowest: dict[SSP, int] = {}
-    for (_, ssp), position in by_task.items():
-        lowest[ssp] = min(position, lowest.get(ssp, position))
-    for checkpoint in stored.values():
-        by_task |= {(checkpoint.task, ssp): position for ssp, position in checkpoint.positions.items()}
-    return InheritedPositions(by_task, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))
+    for one in () if previous is None else previous.left:
+        if ids.get(one.ssp.stream) == one.stream_id:
+            left.setdefault(one.task, {})[one.ssp] = one.position
+            lowest[one.ssp] = min(one.position, lowest.get(one.ssp, one.position))
+    return InheritedPositions(stored, left, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))
 
 
 def left_of(
@@ -127,11 +134,12 @@ def check_tasks(
     if not kept:
         return
     before = owners_of((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
-    now, names = owners_of((task.name, task.ssps) for task in tasks), {task.name for task in tasks}
+    now, names = owners_of((task.name, task.partitions) for task in tasks), {task.name for task in tasks}
+    moved = {ssp for ssp, readers in before.items() if ssp.stream in streams and readers != now.get(ssp)}
     for name in sorted(kept, key=attrgetter("sort_key")):
         checkpoint = stored[name]
         for ssp in sorted(checkpoint.positions):
-            if ssp.stream in streams and before[ssp] != now.get(ssp):
+            if ssp in moved:
                 raise _refusal(
                     previous,
                     f"task {name} has state, and partition {ssp.partition} of stream {ssp.stream!r} was read by "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
+from headrace.core.job_plan.elasticity import siblings_of
 from headrace.model.job_model import ContainerModel, JobModel, TaskModel
 from headrace.model.streams import SSP
-from headrace.model.tasks import KeyBucket, TaskName
+from headrace.model.tasks import KeyBucket
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
@@ -27,14 +29,13 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
     1 Partition_0-1-4 Partition_0-3-4
     """
     assert count >= 1, count
-    assert len({task.name for task in tasks}) == len(tasks), "two tasks of one name"
-    siblings: dict[TaskName, list[TaskModel]] = {}
-    for task in sorted(tasks, key=lambda task: task.name.sort_key):
-        siblings.setdefault(task.name.whole, []).append(task)
-    slices = 1
-    while slices < _factor_max(siblings) and sum(min(2 * slices, len(own)) for own in siblings.values()) <= count:
+    keys = [task.name.sort_key for task in tasks]
+    assert len(set(keys)) == len(tasks), "two tasks of one name"
+    siblings = list(siblings_of(task for _, task in sorted(zip(keys, tasks, strict=True), key=itemgetter(0))))
+    slices, most = 1, max(map(len, siblings), default=1)
+    while slices < most and sum(min(2 * slices, len(own)) for own in siblings) <= count:
         slices *= 2
-    shares = [share for own in siblings.values() for share in _cut(own, min(slices, len(own)))]
+    shares = [share for own in siblings for share in _cut(own, min(slices, len(own)))]
     lanes = min(count, len(shares))
     containers, start = [], 0
     for lane in range(lanes):
@@ -45,12 +46,11 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
     return tuple(containers)
 
 
-def _factor_max(siblings: Mapping[TaskName, Sequence[TaskModel]]) -> int:
-    return max(map(len, siblings.values()), default=1)
-
-
 def _cut(siblings: Sequence[TaskModel], slices: int) -> Iterator[list[TaskModel]]:
     """The tasks of each slice, in order of their buckets; a whole task has one slice."""
+    if slices == 1:
+        yield list(siblings)
+        return
     for number in range(slices):
         yield [task for task in siblings if (task.name.bucket.index if task.name.bucket else 0) % slices == number]
 

@@ -147,7 +147,7 @@ class Draft:
     scaling: ScaleDecision = field(default_factory=ScaleDecision)
     past: Snapshot | None = None
     streams: SeenStreams = field(default_factory=SeenStreams)
-    inherited: InheritedPositions = field(default_factory=lambda: InheritedPositions({}, {}, {}))
+    inherited: InheritedPositions = field(default_factory=lambda: InheritedPositions({}, {}, {}, {}))
     tasks: tuple[SubTopologyModel, ...] = ()
     creates: Mapping[str, int] = field(default_factory=dict)
     model: JobModel | None = None

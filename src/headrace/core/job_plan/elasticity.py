@@ -5,19 +5,18 @@ Seed: SEP-32 "JobModel" 3. What runs them is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
+from itertools import groupby
 
 from headrace.model.job_model import TaskModel
-from headrace.model.streams import SystemStream
-from headrace.model.tasks import KeyBucket, TaskName
+from headrace.model.tasks import Group, KeyBucket, TaskName
 
 
-def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[SystemStream] = ()) -> tuple[TaskModel, ...]:
+def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[str] = ()) -> tuple[TaskModel, ...]:
     """The virtual tasks of `task` under an elasticity factor (a power of two; 1 leaves it whole), by bucket.
 
-    Virtual task i has bucket i of each SSP. Of a stream in `broadcast` each has whole partitions: its records have no
+    Virtual task i has bucket i of each partition. Of a stream in `broadcast` each has whole partitions: its records have no
     bucket, and every task wants them. A task with nothing else has no keys to share out, and stays whole.
 
     >>> from headrace.model.streams import SSP
@@ -27,17 +26,23 @@ def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[SystemS
     Partition_3-1-2 k.views.3/1
     """
     assert factor >= 1 and factor & (factor - 1) == 0, factor
-    assert task.name.bucket is None and all(ssp.key_bucket is None for ssp in task.ssps), f"{task.name} is cut already"
-    if factor == 1 or all(ssp.system_stream in broadcast for ssp in task.ssps):
+    assert task.name.bucket is None, f"{task.name} is cut already"
+    if factor == 1 or all(ssp.stream in broadcast for ssp in task.partitions):
         return (task,)
-    name, parts = task.name, [(ssp, ssp.system_stream in broadcast) for ssp in task.ssps]
+    name, of_all = task.name, frozenset(ssp.stream for ssp in task.partitions if ssp.stream in broadcast)
     return tuple(
-        TaskModel(
-            TaskName(name.group, name.sub_topology, bucket),
-            tuple([ssp if is_whole else ssp.bucket(bucket.index) for ssp, is_whole in parts]),
-        )
-        for bucket in _buckets(factor)
+        TaskModel(TaskName(name.group, name.sub_topology, bucket), task.partitions, of_all) for bucket in _buckets(factor)
     )
+
+
+def siblings_of(tasks: Iterable[TaskModel]) -> Iterator[list[TaskModel]]:
+    """`tasks` in their order; virtual tasks of one task that follow each other are together, any other is alone."""
+
+    def parts_of(task: TaskModel) -> tuple[Group, str | None, int]:
+        name = task.name
+        return name.group, name.sub_topology, 1 if name.bucket is None else name.bucket.factor
+
+    return (list(siblings) for _, siblings in groupby(tasks, parts_of))
 
 
 @cache
@@ -57,4 +62,4 @@ def bucketed(name: TaskName, factor: int) -> tuple[TaskName, ...]:
     if factor == 1:
         return (name.whole,)
     indexes = range(index, factor, before) if factor >= before else (index % factor,)
-    return tuple(replace(name, bucket=KeyBucket(each, factor)) for each in indexes)
+    return tuple(TaskName(name.group, name.sub_topology, _buckets(factor)[each]) for each in indexes)

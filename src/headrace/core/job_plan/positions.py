@@ -19,7 +19,7 @@ from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import check_positions
 from headrace.core.rounds.partition_barrier import inherited_watermarks
 from headrace.core.rounds.purging import lowest_positions
-from headrace.core.topology.sub_topologies import short_name_of
+from headrace.core.topology.sub_topologies import SubTopology, short_name_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint
@@ -48,10 +48,10 @@ def _unread(draft: Draft, snapshot: Snapshot) -> dict[str, int]:
     """Of the application's repartition streams that it reads no more, how many offsets it has not read."""
     terms, seen = draft.terms, draft.streams
     unread: dict[str, int] = {}
-    lowest = lowest_positions(snapshot.checkpoints.values())
+    removed = {one.name for one in seen.existing.values() if one.internal_of == terms.application} - seen.counts.keys()
+    lowest = lowest_positions(snapshot.checkpoints.values()) if removed else {}
     for ssp, position in sorted(lowest.items(), key=lambda one: one[0].sort_key):
-        found = seen.existing.get(ssp.stream)
-        if ssp.stream in seen.counts or found is None or found.internal_of != terms.application:
+        if ssp.stream not in removed:
             continue
         ends = draft.offsets.high_watermarks(ssp.stream)
         unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends.get(ssp.partition, 0) - position)
@@ -98,41 +98,57 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
     A partition that is born since the job model before begins at its first record, whatever the stream's default
     (protocol.md 1), and with the watermark of those whose keys it takes. While a job runs, no task starts over.
     """
-    before, carried, model = draft.streams.before, draft.inherited, draft.job_model
-    starts = _Starts(draft.offsets, before)
+    carried, model = draft.inherited, draft.job_model
+    starts = _Starts(draft.offsets, draft.streams.before)
     checkpoints: dict[TaskName, Checkpoint] = {}
     for sub in draft.terms.subs:
-        sources = {source.stream: source for source in sub.sources}
+        begin = _Beginnings(sub, draft, starts)
         for task in model.sub_topology(sub.name).tasks:
-            found = snapshot.checkpoints.get(task.name)
-            begun: dict[SSP, int] = {}
-            partitions = task.partitions
-            for ssp in partitions:
-                source, position = sources[ssp.stream], carried.position(task.name, ssp)
-                if source.broadcast:  # a task that is new has to read what the others have read
-                    position = carried.by_task.get((task.name, ssp))
-                is_reset = _starts_over(source, draft.terms)
-                if position is None or is_reset:
-                    position = starts.of(source, ssp, as_a_new_job=is_reset)
-                begun[ssp] = position
+            found, own = carried.stored.get(task.name), begin.kept(carried.positions_of(task.name))
+            begun = {ssp: own[ssp] if ssp in own else begin[ssp] for ssp in task.partitions}
             watermarks = carried.watermarks_of(task, found)
-            if unknown := [ssp for ssp in partitions if ssp not in watermarks]:
-                watermarks |= inherited_watermarks(unknown, carried.watermarks, before)
+            if carried.watermarks and (unknown := [ssp for ssp in begun if ssp not in watermarks]):
+                watermarks |= inherited_watermarks(unknown, carried.watermarks, draft.streams.before)
             if found is None:
-                found = Checkpoint(task.name, RoundId(snapshot.epoch, sub.name, 0), model.version, begun)
-            checkpoints[task.name] = replace(
-                found,
-                positions=begun,
-                watermarks=watermarks,
-                job_model_version=model.version,
-                broadcast=task.broadcast,
-            )
+                new = RoundId(snapshot.epoch, sub.name, 0)
+                found = Checkpoint(task.name, new, model.version, begun, watermarks=watermarks, broadcast=task.broadcast)
+            checkpoints[task.name] = _continued(found, begun, watermarks, model.version, task.broadcast)
     return replace(draft.saying(*starts.notes), checkpoints=checkpoints, bootstraps=frozenset(starts.bootstraps))
+
+
+def _continued(
+    found: Checkpoint, positions: Mapping[SSP, int], watermarks: Mapping[SSP, int], version: int, broadcast: frozenset[str]
+) -> Checkpoint:
+    """`found` with these; itself where nothing changes."""
+    is_same = found.job_model_version == version and found.broadcast == broadcast
+    if is_same and found.positions == positions and found.watermarks == watermarks:
+        return found
+    return replace(found, positions=positions, watermarks=watermarks, job_model_version=version, broadcast=broadcast)
 
 
 def _starts_over(source: Source, terms: PlanTerms) -> bool:
     """Whether its tasks begin at its start again, and not at what is stored."""
     return source.reset_offset and not terms.is_replan
+
+
+class _Beginnings(dict[SSP, int]):
+    """Where tasks of a sub-topology begin in partitions that they have no position in, each partition found once for all."""
+
+    def __init__(self, sub: SubTopology, draft: Draft, starts: _Starts) -> None:
+        self._sources = {source.stream: source for source in sub.sources}
+        self._over = {source.stream for source in sub.sources if _starts_over(source, draft.terms)}
+        self._lowest, self._starts = draft.inherited.lowest, starts
+
+    def kept(self, positions: Mapping[SSP, int]) -> Mapping[SSP, int]:
+        """A task's own positions, as far as it continues there."""
+        return {ssp: at for ssp, at in positions.items() if ssp.stream not in self._over} if self._over else positions
+
+    def __missing__(self, ssp: SSP) -> int:
+        source, is_over = self._sources[ssp.stream], ssp.stream in self._over
+        # of a broadcast stream, a task that is new has to read what the others have read
+        position = None if source.broadcast or is_over else self._lowest.get(ssp)
+        self[ssp] = found = self._starts.of(source, ssp, as_a_new_job=is_over) if position is None else position
+        return found
 
 
 class _Starts:

@@ -104,6 +104,8 @@ def handovers_set_elsewhere(
     """What a new plan changes of the stored handovers, by the titles of sub-topologies: it begins with `checkpoints`, and
     `stored` are those that were committed last. `skipped_ranges` are skipped: what was handed out of them is written again. See
     `core.rounds.for_each_round.set_elsewhere`."""
+    if not handovers:
+        return {}
     before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
     moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
     committed = {checkpoint.round_id for checkpoint in stored.values()}

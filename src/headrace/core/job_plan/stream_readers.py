@@ -89,7 +89,7 @@ def _is_under_state(stream: str, model: JobModel) -> bool:
     """Whether a sub-topology that reads it has stores."""
     places = {form.partition("|")[0] for form in in_use(model.stores).values()}
     return any(
-        sub.title in places and any(ssp.stream == stream for task in sub.tasks for ssp in task.ssps)
+        sub.title in places and any(ssp.stream == stream for task in sub.tasks for ssp in task.partitions)
         for sub in model.sub_topologies
     )
 

@@ -22,7 +22,6 @@ same entries, and the last file that mentions a key has what all came to.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from headrace.model.checkpoint import ALL_SLOTS, Head, Slots, StateFile, StateFileKind
 
@@ -32,13 +31,13 @@ FILES_MAX = 2_000  # a file takes up to 400 bytes of a checkpoint, and brokers t
 def head_of(parents: Sequence[Head | None], slots: Slots | None, whole: Collection[str] = ()) -> Head | None:
     """The head of a task with `slots` (None: all), made from those of the tasks of the same whole task that had them before,
     at one position if there are several. `whole`: the databases of stores that are whole in every task. None: no state."""
-    found: dict[StateFile, list[StateFile]] = {}  # as written, to the parts that count
+    found: dict[str, list[tuple[Slots, StateFile]]] = {}  # by the file's name what counts of it in each parent
     for parent in parents:
         for file in () if parent is None else parent.files:
             part = file.counted.within(slots or ALL_SLOTS)
             if part is not None:
-                found.setdefault(replace(file, slots=None, whole=()), []).append(replace(file, slots=part))
-    files = [part for file, parts in found.items() for part in _parts_of(file, parts, whole)]
+                found.setdefault(file.name, []).append((part, file))
+    files = [one for parts in found.values() for one in _parts_of(parts, whole)]
     if not files:
         return None
     files.sort(key=lambda file: (file.version, file.counted, file.name))
@@ -86,11 +85,13 @@ def apart_at_first(files: Sequence[StateFile]) -> tuple[StateFile, ...]:
     return tuple(sorted(found, key=lambda file: file.counted))
 
 
-def _parts_of(file: StateFile, parts: Iterable[StateFile], whole: Collection[str]) -> Iterator[StateFile]:
-    """`file` with all the slots of `parts`: one for each range without a gap, the file itself where that is all it holds."""
-    databases = tuple(sorted({*whole, *(name for part in parts for name in part.whole)}))
-    for slots in _joined(part.counted for part in parts):
-        yield file if slots == file.counted else replace(file, slots=slots, whole=databases)
+def _parts_of(parts: Sequence[tuple[Slots, StateFile]], whole: Collection[str]) -> Iterator[StateFile]:
+    """One file with all the slots of `parts`: one for each range without a gap; as it was written where that is all of it."""
+    databases = tuple(sorted({*whole, *(name for _, part in parts for name in part.whole)}))
+    file = parts[0][1]
+    all_ = file.covers or ALL_SLOTS
+    for slots in _joined(slots for slots, _ in parts) if len(parts) > 1 else (parts[0][0],):
+        yield file.part(slots, databases) if slots != all_ else file.part(None)
 
 
 def _joined(ranges: Iterable[Slots]) -> list[Slots]:

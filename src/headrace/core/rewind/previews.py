@@ -213,7 +213,7 @@ def stores_behind(model: JobModel, streams: Collection[str], topology: Topology 
 def _stores_by_model(model: JobModel, streams: Collection[str]) -> StoresBehind:
     """A job model says where stores are, not which operators are behind which stream. Of a sub-topology that reads nothing
     else all stores are. Behind the source sub-topology are all the others, and it is behind none of them."""
-    reads = {sub.title: {ssp.stream for task in sub.tasks for ssp in task.ssps} for sub in model.sub_topologies}
+    reads = {sub.title: {ssp.stream for task in sub.tasks for ssp in task.partitions} for sub in model.sub_topologies}
     reading = {title for title, read in reads.items() if read & set(streams)}
     places = {store: form.partition("|")[0] for store, form in in_use(model.stores).items()}
     own = sorted(store for store, place in places.items() if place in reading)

@@ -29,10 +29,8 @@ def lost_offsets(
     [(3, 5)]
     """
     lost = []
-    for ssp in sorted(positions):
-        position, beginning = positions[ssp], beginnings.get(ssp, positions[ssp])
-        if position >= beginning:
-            continue
+    for ssp in sorted(ssp for ssp, position in positions.items() if position < beginnings.get(ssp, position)):
+        position, beginning = positions[ssp], beginnings[ssp]
         if policy == "fail" or ssp in internal:
             check_positions({ssp: position}, beginnings, {ssp: max(beginning, ends.get(ssp, beginning))})
         resume_at = beginning if policy == "earliest" else max(beginning, ends.get(ssp, beginning))

@@ -48,7 +48,8 @@ def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int],
     Behind the end the stream was cut off or restored from an older copy, and the next records would be taken
     for records that were read already. Before the beginning records were deleted that were never read.
     """
-    for ssp in sorted(positions):
+    outside = [ssp for ssp, at in positions.items() if not beginnings.get(ssp, at) <= at <= ends.get(ssp, -1)]
+    for ssp in sorted(outside):
         position, end = positions[ssp], ends.get(ssp)
         if end is None:
             raise OffsetOutOfRangeError(
@@ -74,7 +75,7 @@ def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int],
 def lags_of(positions: Mapping[SSP, int], ends: Mapping[SSP, int]) -> dict[SSP, int]:
     """How many offsets of each SSP lie before it, sorted; an SSP at its end is left out. Errors as `check_positions`."""
     check_positions(positions, {}, ends)
-    return {ssp: ends[ssp] - positions[ssp] for ssp in sorted(positions) if positions[ssp] < ends[ssp]}
+    return {ssp: ends[ssp] - positions[ssp] for ssp in sorted(ssp for ssp, at in positions.items() if at < ends[ssp])}
 
 
 def ranges_of(positions: Mapping[SSP, int], ends: Mapping[SSP, int], max_records: int | None) -> tuple[OffsetRange, ...]:

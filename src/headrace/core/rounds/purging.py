@@ -17,7 +17,8 @@ def lowest_positions(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:
     lowest: dict[SSP, int] = {}
     for checkpoint in checkpoints:
         for ssp, position in checkpoint.positions.items():
-            lowest[ssp] = min(position, lowest.get(ssp, position))
+            if ssp not in lowest or position < lowest[ssp]:
+                lowest[ssp] = position
     return lowest
 
 

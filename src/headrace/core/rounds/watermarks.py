@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from headrace.core.rounds.purging import lowest_positions
 from headrace.errors import OutOfRangeError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
@@ -29,21 +30,16 @@ def checked_time_us(time_us: int) -> int:
     )
 
 
-def joined_reports(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:
+def joined_reports(checkpoints: Collection[Checkpoint]) -> dict[SSP, int]:
     """Per partition the highest time that was reported by a task at the lowest position: of those that have read on, records
     come that are not read by all. So virtual tasks judge alike, and none closes the windows of one that is behind."""
-    lowest: dict[SSP, int] = {}
+    reporting = [checkpoint for checkpoint in checkpoints if checkpoint.watermarks]
+    lowest = lowest_positions(checkpoints) if reporting else {}
     joined: dict[SSP, int] = {}
-    for checkpoint in checkpoints:
-        for ssp, position in checkpoint.positions.items():
-            watermark = checkpoint.watermarks.get(ssp)
-            if ssp in lowest and position > lowest[ssp]:
-                continue
-            if ssp not in lowest or position < lowest[ssp]:
-                lowest[ssp] = position
-                joined.pop(ssp, None)
-            if watermark is not None:
-                joined[ssp] = max(watermark, joined.get(ssp, watermark))
+    for checkpoint in reporting:
+        for ssp, time_us in checkpoint.watermarks.items():
+            if ssp in checkpoint.positions and checkpoint.positions[ssp] == lowest[ssp]:
+                joined[ssp] = max(time_us, joined.get(ssp, time_us))
     return joined
 
 

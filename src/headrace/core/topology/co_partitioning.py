@@ -34,7 +34,9 @@ def check_co_partitioned(
     owners: dict[str, dict[int, set[TaskName]]] = {}
     meetings = meetings_of([sub])
     for task in tasks:
-        for ssp in task.ssps:  # a key's bucket is the same in all streams, so whole tasks are all that matters
+        if task.name.bucket is not None and task.name.bucket.index > 0:
+            continue  # a key's bucket is the same in all streams, so whole tasks are all that matters
+        for ssp in task.partitions:
             owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name.whole)
     for operator, streams in {**meetings.joined, **meetings.keyed}.items():
         does = "joins by key" if operator in meetings.joined else "keeps state by key"

@@ -32,7 +32,13 @@ from headrace.core.topology.sub_topologies import watched_streams
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
 from headrace.driver.planning.observe import observe, terms_of
-from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
+from headrace.driver.planning.stored_assignment import (
+    PARTITION_COUNTS,
+    SSP_ASSIGNMENT,
+    PartitionRecords,
+    assignment_changes,
+    record_changes,
+)
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
@@ -112,7 +118,8 @@ class JobPlanner:
         changes = self._changes(draft, snapshot)
         reached("start", 8)
         store, elsewhere = self.backend.store, self.backend.elsewhere
-        store.commit_job_model(snapshot.epoch, draft.job_model, tuple(draft.checkpoints.values()), changes)
+        checkpoints = tuple(draft.checkpoints.values())
+        store.commit_job_model(snapshot.epoch, draft.job_model, checkpoints, changes, snapshot.checkpoints)
         if draft.done:
             store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
             if elsewhere is not None:
@@ -160,7 +167,6 @@ class JobPlanner:
 
     def _changes(self, draft: Draft, snapshot: Snapshot) -> Metadata:
         """What is stored with the plan, as bytes."""
-        stored = SystemStreamPartitionAssignmentManager(self.backend.system.metadata_store(self.topology.application))
         assignment = merged(draft.streams.assignment, assignment_of(draft.job_model))
         recut = StoredChanges() if draft.past is None else stored_changes_between(snapshot.stored, draft.past.stored)
         scales = stored_scales(snapshot.scales, draft.scaling)
@@ -172,7 +178,8 @@ class JobPlanner:
             REWINDS: _encoded({**recut.rewinds, **draft.rewind_changes.rewinds}),
             SCALES: {} if scales == snapshot.scales.stored else {SCALES: encode(scales)},
             HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(draft.changes)},
-            **stored.changes(assignment, draft.records),
+            SSP_ASSIGNMENT: assignment_changes(snapshot.assignment, assignment),
+            PARTITION_COUNTS: record_changes(snapshot.partition_records, draft.records),
         }
         if snapshot.flows != draft.flows:
             changes[FLOWS] = {FLOWS: encode(Flows(draft.flows))}

@@ -1,7 +1,7 @@
 """The stored assignment of SSPs to tasks, and the records of streams' partition counts, of one application. Seed: SEP-5
 (SystemStreamPartitionAssignmentManager, SetSSPTaskMapping).
 
-Both are read when a job model is made, and written in its transaction: `changes` gives what is to be written.
+Both are read when a job model is made, and written in its transaction: `assignment_changes` gives what is to be written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.core.job_plan.assignment import Assignment
 from headrace.core.rounds.partition_barrier import settled, to_settle
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.streams import SystemStreamPartition
-from headrace.ports import JobStore, Metadata, MetadataStore, System
+from headrace.ports import JobStore, MetadataStore, System
 
 PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
 SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it
@@ -37,20 +37,20 @@ class SystemStreamPartitionAssignmentManager:
         stored = self._stored[PARTITION_COUNTS].items()
         return {stream: decode(PartitionRecord, data, f"number of partitions of {stream!r}") for stream, data in stored}
 
-    def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
-        """What is to be written so that these are stored: entries that differ, and None for those that are removed."""
-        now: dict[str, dict[str, bytes]] = {
-            SSP_ASSIGNMENT: {str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()},
-            PARTITION_COUNTS: {stream: encode(record) for stream, record in records.items()},
-        }
-        changes: dict[str, dict[str, bytes | None]] = {}
-        for namespace, values in now.items():
-            stored = self._stored[namespace]
-            found: dict[str, bytes | None] = {key: None for key in stored if key not in values}
-            found |= {key: value for key, value in values.items() if stored.get(key) != value}
-            if found:
-                changes[namespace] = dict(sorted(found.items()))
-        return changes
+
+def assignment_changes(before: Assignment, after: Assignment) -> dict[str, bytes | None]:
+    """What is to be written in place of the assignment `before`: entries that differ, and None for those that are removed."""
+    changed: dict[str, bytes | None] = {str(ssp): None for ssp in before if ssp not in after}
+    for ssp, tasks in after.items():
+        if before.get(ssp) != tasks:
+            changed[str(ssp)] = encode(SetSSPTaskMapping(ssp, tasks))
+    return changed
+
+
+def record_changes(before: Mapping[str, PartitionRecord], after: Mapping[str, PartitionRecord]) -> dict[str, bytes | None]:
+    """The same of the records of partition counts, by stream."""
+    changed: dict[str, bytes | None] = {stream: None for stream in before if stream not in after}
+    return changed | {stream: encode(record) for stream, record in after.items() if before.get(stream) != record}
 
 
 class PartitionRecords:

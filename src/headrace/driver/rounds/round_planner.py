@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from headrace.core.job_plan.containers import inputs_of
+from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
@@ -40,6 +41,7 @@ from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
+WatermarkOf = Callable[[TaskModel], int | None]
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
 
@@ -70,7 +72,13 @@ class RoundPlanner:
         self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
         self._inputs = {lane: inputs_of(container) for lane, container in self._containers.items()}
-        self._ssps = tuple(sorted({ssp for task in task_positions.tasks for ssp in task.partitions}))
+        self._readers: dict[SSP, dict[int, list[TaskModel]]] = {}  # by lane
+        self._places: dict[TaskName, tuple[int, TaskModel]] = {}  # each task and its lane
+        for lane, task in ((lane, task) for lane, container in self._containers.items() for task in container.tasks):
+            self._places[task.name] = lane, task
+            for ssp in task.partitions:
+                self._readers.setdefault(ssp, {}).setdefault(lane, []).append(task)
+        self._ssps = tuple(sorted(self._readers))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._led = _led_ssps(self._containers.values(), plan.programs[sub.name])
         self._number = 0
@@ -103,8 +111,8 @@ class RoundPlanner:
             handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), resumes, inputs.ends)
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(resumes) | {piece.ssp: piece for piece in handed}
-        marks = self._task_positions.watermarks(set(inputs.idle))
-        pieces = self._pieces(ranges, marks, inputs.now_us)
+        watermark_of = self._task_positions.watermarks(set(inputs.idle))
+        pieces = self._pieces(ranges, watermark_of, inputs.now_us)
         records = {lane: self._records(lane, mine) for lane, mine in pieces.items()}
         if not records:
             return None
@@ -112,10 +120,10 @@ class RoundPlanner:
         common = self._common(round_id, inputs)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
-        works_by_lane = {
-            lane: self._work(lane, mine, encoded(self._filled(common, lane, mine, marks, by_engine)), records[lane], by_engine)
-            for lane, mine in pieces.items()
-        }
+        works_by_lane = {}
+        for lane, mine in pieces.items():
+            payload = encoded(self._filled(common, lane, mine, watermark_of, by_engine))
+            works_by_lane[lane] = self._work(lane, mine, payload, records[lane], by_engine)
         groups = spark_tasks_of(self._weights(records, pieces), self._slots)
         works = tuple(tuple(works_by_lane[lane] for lane in group) for group in groups)
         bases = {
@@ -157,8 +165,7 @@ class RoundPlanner:
         lane = next((lane for lane in sorted(planned.lanes) if piece.ssp in self._inputs[lane]), min(planned.lanes))
         pieces = {piece.ssp: piece}
         common = msgspec.structs.replace(self._common(planned.id, RoundInputs({}, frozenset(), 0)), control=None)
-        marks = dict.fromkeys((task.name for task in self._containers[lane].tasks), None)
-        payload = encoded(self._filled(common, lane, pieces, marks, self._engine_reads))
+        payload = encoded(self._filled(common, lane, pieces, lambda task: None, self._engine_reads))
         return self._work(lane, pieces, payload, piece.records, self._engine_reads)
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
@@ -202,24 +209,23 @@ class RoundPlanner:
         return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
     def _pieces(
-        self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
+        self, ranges: Mapping[SSP, OffsetRange], watermark_of: WatermarkOf, now_us: int
     ) -> dict[int, dict[SSP, OffsetRange]]:
         """The lanes that have something to do, and what each reads. Not what all its tasks have read already: others read that
         range for tasks whose container failed when this one committed."""
-        renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
         checkpoints = self._task_positions.checkpoints
-        found = {}
-        for lane, container in self._containers.items():
-            behind = {
-                ssp
-                for task in container.tasks
-                for ssp in task.partitions
-                if ssp in ranges and checkpoints[task.name].positions[ssp] < ranges[ssp].end
-            }
-            is_due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
-            if behind or is_due or lane in renewed:
-                found[lane] = {ssp: ranges[ssp] for ssp in sorted(behind)}
-        return found
+        found: dict[int, dict[SSP, OffsetRange]] = {}
+        for lane in frozenset(self._store.lanes_to_renew(self._sub.name, now_us)) & self._containers.keys():
+            found[lane] = {}
+        for name in self._task_positions.with_timers:
+            lane, task = self._places[name]
+            if lane not in found and _is_due(checkpoints[name], watermark_of(task), now_us):
+                found[lane] = {}
+        for ssp in sorted(ranges):
+            for lane, readers in self._readers.get(ssp, {}).items():
+                if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in readers):
+                    found.setdefault(lane, {})[ssp] = ranges[ssp]
+        return {lane: found[lane] for lane in sorted(found)}
 
     def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
         """About how many records a lane has to process: of a slice, as many as key buckets make one."""
@@ -232,7 +238,7 @@ class RoundPlanner:
         """What the work of each lane amounts to, in records: those that it processes, and what its tasks cost themselves."""
         found = []
         for lane, count in records.items():
-            reading = [task for task in self._containers[lane].tasks if any(ssp in pieces[lane] for ssp in task.partitions)]
+            reading = {task.name for ssp in pieces[lane] for task in self._readers[ssp].get(lane, ())}
             found.append((lane, weight_of(count, len(reading), wait=self.tasks_wait)))
         return found
 
@@ -270,14 +276,19 @@ class RoundPlanner:
         common: ContainerPlan,
         lane: int,
         pieces: Mapping[SSP, OffsetRange],
-        marks: Mapping[TaskName, int | None],
+        watermark_of: WatermarkOf,
         by_engine: bool,
     ) -> ContainerPlan:
         round_id = RoundId(common.epoch, self._sub.name, int(common.round_id.rpartition(":")[2]))
         return msgspec.structs.replace(
             common,
             lane=lane,
-            tasks=[self._task_plan(task, marks[task.name]) for task in self._containers[lane].tasks],
+            tasks=[
+                self._task_plan(task, watermark_us)
+                for siblings in siblings_of(self._containers[lane].tasks)
+                for watermark_us in [watermark_of(siblings[0])]
+                for task in siblings
+            ],
             ranges=[self._input_range(piece, by_engine) for piece in pieces.values()],
             terms=self._store.container_terms(round_id, lane),
             known_failures=self._known(pieces),

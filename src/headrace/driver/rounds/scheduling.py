@@ -62,8 +62,8 @@ class RoundScheduler:
         for writer in self._upstream[runner.sub.name]:
             above = self._runners[writer].task_positions
             idle = above.idle(now_s, self._idle_timeout_s)
-            marks = above.watermarks(idle)
-            tasks.extend((marks[task.name], all(ssp in idle for ssp in task.partitions)) for task in above.tasks)
+            watermark_of = above.watermarks(idle)
+            tasks.extend((watermark_of(one), all(ssp in idle for ssp in one.partitions)) for one in above.one_of_siblings)
         return joint_watermark(tasks)
 
 

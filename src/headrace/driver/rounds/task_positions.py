@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
 from headrace.core.rounds.offset_ranges import lags_of
 from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
@@ -31,6 +32,10 @@ class _Claim:
     ends: Mapping[SSP, int]
 
 
+def _has_timer(checkpoint: Checkpoint) -> bool:
+    return checkpoint.event_timer_us is not None or checkpoint.wall_timer_us is not None
+
+
 def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, int]]) -> dict[SSP, int]:
     """What `ask` says of each partition of some streams."""
     return {SSP(system.name, stream, number): offset for stream in streams for number, offset in ask(stream).items()}
@@ -50,7 +55,15 @@ class TaskPositions:
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
+        self.one_of_siblings = tuple(siblings[0] for siblings in siblings_of(self.tasks))
+        self._readers: dict[SSP, list[TaskName]] = {}
+        for task, checkpoint in self.checkpoints.items():
+            for ssp in checkpoint.positions:
+                self._readers.setdefault(ssp, []).append(task)
+        self._positions = lowest_positions(self.checkpoints.values())
         self._reported = joined_reports(self.checkpoints.values())
+        self.with_timers = {task for task, checkpoint in self.checkpoints.items() if _has_timer(checkpoint)}
+        """The tasks that have set a timer."""
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
         self._system, self._skipped = system, skipped_ranges or {}
@@ -69,16 +82,27 @@ class TaskPositions:
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Take the positions of these, which are committed; how many offsets were read, without skipped ranges. By positions:
         workers count what passed the Column prefix, and a record that several tasks read several times."""
-        before = self.positions()
-        self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
-        for ssp, time_us in joined_reports(self.checkpoints.values()).items():
-            self._reported[ssp] = max(time_us, self._reported.get(ssp, time_us))
-        after = self.positions()
+        moved: set[SSP] = set()
+        for checkpoint in checkpoints:
+            self.checkpoints[checkpoint.task] = checkpoint
+            moved.update(checkpoint.positions)
+            if _has_timer(checkpoint):
+                self.with_timers.add(checkpoint.task)
+            else:
+                self.with_timers.discard(checkpoint.task)
+        # all readers of these partitions, and of no others: what a round costs does not grow with the tasks that are not in it
+        readers = [self.checkpoints[task] for task in {task for ssp in moved for task in self._readers[ssp]}]
+        lowest, reported = lowest_positions(readers), joined_reports(readers)
+        before = {ssp: self._positions[ssp] for ssp in moved}
+        after = {ssp: lowest[ssp] for ssp in moved}
+        self._positions |= after
+        for ssp in moved & reported.keys():
+            self._reported[ssp] = max(reported[ssp], self._reported.get(ssp, reported[ssp]))
         return sum(position - before[ssp] for ssp, position in after.items()) - skipped_between(before, after, self._skipped)
 
     def positions(self) -> dict[SSP, int]:
         """Per whole partition the lowest position among the tasks that read it."""
-        return lowest_positions(self.checkpoints.values())
+        return dict(self._positions)
 
     def ends(self) -> dict[SSP, int]:
         """Per partition up to where it can be read now."""
@@ -169,13 +193,13 @@ class TaskPositions:
                     found[ssp] = end, claim.watermark_us
         return found
 
-    def watermarks(self, idle: set[SSP]) -> dict[TaskName, int | None]:
-        """The watermark of every task as it is: what the next round judges by."""
+    def watermarks(self, idle: set[SSP]) -> Callable[[TaskModel], int | None]:
+        """The watermark of any task as it is, which is that of its siblings: what the next round judges by."""
         known: dict[SSP, int | None] = dict(self._reported)
         for ssp, (_, watermark_us) in self.upstream_within(self.positions()).items():
             before = known.get(ssp)
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
-        return {task.name: task_watermark(task.partitions, known, idle) for task in self.tasks}
+        return lambda task: task_watermark(task.partitions, known, idle)
 
     # --- new partitions, which are held back until their parents are read ----------------------------------------------
 
