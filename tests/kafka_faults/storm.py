@@ -1,4 +1,4 @@
-"""A storm: one job on Spark, a broker, and seeded SIGKILLs of all that they consist of, over a million records.
+"""A storm: one job on Spark, a broker, and seeded SIGKILLs of all that they consist of, while its elasticity factor changes.
 
 What is killed: the driver's Python process, its JVM (in local mode the executor's too), a Python worker that is at work,
 the broker. After a driver or a JVM the next driver starts; after a worker or the broker the job goes on by itself. Each
@@ -21,6 +21,9 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import headrace as hr
+from headrace.errors import UnavailableError
+from headrace.model.change import Outcome
 from headrace.testing.kafka_server import KafkaServer
 from kafka_faults.family import busy_workers, ended, family_of, is_alive
 from kafka_faults.storm_child import Run
@@ -37,6 +40,7 @@ BROKER_HEAP_MB = 512
 SHARES = {"worker": 9, "driver": 8, "JVM": 7, "broker": 6}  # of 30 kills; see `kinds_of`
 WAIT_S = 180.0  # a start on a busy machine takes half a minute
 PACE_S_MAX = 1.5
+FACTORS = (2, 8, 4, 1)
 AIMED, AIM_S_MAX = 3, 5.0  # every so many kills one is aimed at a transaction; at random moments few come inside of one
 WRITTEN = ("mapped", "counts", "totals", "by-group-repartition", "regrouped", "groups", "checkpoints")
 Found = TypeVar("Found")
@@ -51,7 +55,7 @@ def kinds_of(kills: int) -> list[str]:
 
 
 def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int = RECORDS) -> KillReport:
-    """Some `kills` kills of every kind in seeded order, then the verdict."""
+    """Some `kills` kills of every kind in seeded order, with another elasticity factor before each, then the verdict."""
     draw = random.Random(seed)
     kinds = kinds_of(kills)
     draw.shuffle(kinds)
@@ -69,12 +73,14 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
         struck.start()
         for number, kind in enumerate(kinds):
             pace_s = struck.wait_for_progress(int(0.6 * records * number / len(kinds)))
+            struck.rescale(FACTORS[number % len(FACTORS)])
             time.sleep(draw.random() * pace_s)
             if number % AIMED == 0:
                 struck.wait_for_open_transaction(AIM_S_MAX)
             struck.kill(kind, draw, report)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
         struck.finish()
+        report.checked("factors that came into force", struck.rescaled())
         told("the end of the input")
         judge_storm(broker.client_settings(), struck.name, folder / "state", given, report)
         told("the verdict")
@@ -162,6 +168,20 @@ class Struck:
         with suppress(KafkaException):  # the broker has just come back
             while time.monotonic() < end_s and not self._is_in_transaction():
                 time.sleep(0.01)
+
+    def rescale(self, factor: int) -> None:
+        """Ask for another factor; it may come into force before the kill that follows, in it, or after it."""
+        with suppress(UnavailableError), hr.elasticity(self.name, self._url) as scales:  # a broker that has just come back
+            scales.set(factor)
+
+    def rescaled(self) -> int:
+        """How many changes of the factor there were."""
+        with hr.elasticity(self.name, self._url) as scales:
+            return sum(change.outcome is Outcome.APPLIED for change in scales.history())
+
+    @property
+    def _url(self) -> str:
+        return f"kafka://{self._settings['bootstrap.servers']}"
 
     def _positions(self) -> tuple[int, int]:
         """What was committed of the input, and of all that is read."""
