@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.driver.autosizing import AutosizingStatus
 
 if TYPE_CHECKING:
     from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+
+
+ShownMetrics = dict[str, float | dict[str, float] | None]
+"""Metrics by name: a number, or several by a name of their own; None where one is not known."""
 
 
 class ProgressStatus(TypedDict):
@@ -38,7 +42,7 @@ class SubTopologyStatus(ProgressStatus):
     scale_waits_for: str
     autosizing: AutosizingStatus | None
     stopped_by: str
-    metrics: dict[str, Any]
+    metrics: ShownMetrics
 
 
 def progress_status(runner: SubTopologyRunner, seconds: float) -> ProgressStatus:
@@ -69,7 +73,7 @@ class JobStatus(TypedDict):
     running: bool
     epoch: int
     job_model: int
-    metrics: dict[str, Any]
+    metrics: ShownMetrics
     sub_topologies: dict[str, SubTopologyStatus]
 
 

@@ -22,6 +22,7 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
     their factor allows, and slice s of k has the buckets b with b mod k = s. So a slice is itself a bucket of factor k.
 
     >>> from headrace.core.job_plan.elasticity import virtual_tasks_of
+    >>> from headrace.model.tasks import TaskName
     >>> tasks = virtual_tasks_of(TaskModel(TaskName.parse("Partition_0"), (SSP("k", "views", 0),)), 4)
     >>> for container in containers_of(tasks, 3):
     ...     print(container.lane, *(task.name for task in container.tasks))

@@ -15,6 +15,7 @@ from headrace.core.metrics.observations import (
     TaskObservation,
 )
 from headrace.core.metrics.table import METRICS, MetricLabel, MetricName, sum_and_max
+from headrace.driver.job_status import ShownMetrics
 from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 
@@ -100,9 +101,9 @@ def sub_topology_load(amounts: Amounts, span_s: float, threads: Mapping[str, flo
 # --- for the status -------------------------------------------------------------------------------------------------------
 
 
-def shown_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> dict[str, Any]:
+def shown_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> ShownMetrics:
     """The metrics of a sub-topology by name: a number, or for tasks and containers `sum` and `max`; and its loads."""
-    found: dict[str, Any] = {}
+    found: ShownMetrics = {}
     many = observed.task_count > OBSERVED_TASKS_MAX
     for name, by_label in _values(metrics, observed).items():
         match METRICS[name].label:
@@ -116,7 +117,7 @@ def shown_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> d
     return found | {name: rate for span_s, load in rates for name, rate in _rates_of(load, span_s).items()}
 
 
-def shown_job_metrics(metrics: RecentMetrics) -> dict[str, Any]:
+def shown_job_metrics(metrics: RecentMetrics) -> ShownMetrics:
     """The metrics of the job itself by name: a number, or one for each phase."""
     values = metrics.values("")
     return {name: by_label if METRICS[name].label is MetricLabel.PHASE else by_label[""] for name, by_label in values.items()}
