@@ -114,10 +114,8 @@ def by_key(driver: Driver) -> dict[str, list[int]]:
 def rewind(driver: Driver) -> None:
     """Put every task back to where its partitions begin."""
     for rounds in driver._opened.runners:
-        for checkpoint in list(rounds.checkpoints.values()):
-            rounds.task_positions.checkpoints[checkpoint.task] = replace(
-                checkpoint, positions=dict.fromkeys(checkpoint.positions, 0)
-            )
+        stored = list(rounds.checkpoints.values())
+        rounds.task_positions.move_to(replace(one, positions=dict.fromkeys(one.positions, 0)) for one in stored)
 
 
 @pytest.mark.parametrize("round_records", [7, 40])

@@ -247,8 +247,7 @@ class KafkaJobStore(JobStore):
         assert model.application == self.application, f"a model of {model.application!r}"
         self._check_own(epoch)
         reached("start", 9)
-        before = self._read(MODELS).get("current")
-        encoded = encode(model)
+        before, encoded = self._read(MODELS).get("current"), encode(model)
         entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
         if before is not None and before != encoded:
             entries.append((MODELS, "previous", before))
@@ -259,8 +258,9 @@ class KafkaJobStore(JobStore):
                 entries.append((LANES, sub.title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         planned = {checkpoint_key(str(one.task), model.version, self._exactly_once): one for one in checkpoints}
-        records: dict[bytes, bytes | None] = dict.fromkeys(self._checkpoints.refresh().keys() - planned.keys())
-        records |= {key: encode(one) for key, one in planned.items() if not stored or stored.get(one.task) is not one}
+        there, given = self._checkpoints.refresh().keys(), stored or {}
+        records: dict[bytes, bytes | None] = dict.fromkeys(there - planned.keys())
+        records |= {key: encode(one) for key, one in planned.items() if key not in there or given.get(one.task) is not one}
         self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         reached("start", 10)
         self._model = model
