@@ -22,7 +22,7 @@ from support.checker import KillReport, Row, key_of, long_of, state_equals, wind
 from support.log_states import stored_fields, stored_time_us
 
 GRACE_MS = 4_000
-FIRST_FACTOR = {"stateful": 1, "gated": 8}
+FIRST_FACTOR = {"stateful": 1, "prepared": 1, "gated": 8}
 GATED_KEY = "quick-0"
 OUTPUTS = ("passed", "windows", "finals", "groups")
 
@@ -41,10 +41,14 @@ def gated(run: Any) -> hr.App:
     return stateful(run, Waiting, **keys)
 
 
-def stateful(run: Any, counting: type[Seen] = Seen, **keys: Any) -> hr.App:
-    """A count by hand, a windowed one with and without its final results, one behind a repartition stream. Local stores are
-    made before a change, as if the state were large."""
+def prepared(run: Any) -> hr.App:
+    """As `stateful`; local stores are made before a change, as if the state were large."""
     preparation.PREPARED_BYTES_MIN = 1
+    return stateful(run)
+
+
+def stateful(run: Any, counting: type[Seen] = Seen, **keys: Any) -> hr.App:
+    """A count by hand, a windowed one with and without its final results, one behind a repartition stream."""
     app = run.app(**{**OFTEN, **keys})
     name = app.name
     records = app.stream(run.source, key=hr.String(), value=hr.Json(VALUE))

@@ -57,7 +57,7 @@ def next_factor(factor: int, *, is_merge: bool) -> int:
 def test_state_is_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
-    killed(tmp_path, children, "stateful", place, [*STORING_START_STEPS, *(("scale", step) for step in (1, 2, 5, 6))])
+    killed(tmp_path, children, "prepared", place, [*STORING_START_STEPS, *(("scale", step) for step in (1, 2, 5, 6))])
 
 
 def test_state_is_kept_when_the_driver_is_killed_while_tasks_are_brought_together(

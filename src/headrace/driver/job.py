@@ -253,27 +253,8 @@ class Job:
         with self._tidying:
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
         prepared_s = self._requests.end_preparation()
-        while True:
-            # What is seen from here on is in the plan, or asks for another one.
-            requests, self._changing = self._changing, ()
-            try:
-                with self._tidying, self._holding:
-                    now_us = self._pace.clock_us()
-                    prepared = self._launched.prepare_again(self._generation.plan, now_us, requests)
-                    self._epoch = prepared.plan.epoch
-                    self._requests.begin(prepared.plan, time.monotonic())
-                    if self._caught_up is not None:
-                        self._caught_up.restart(self._generation.sources)
-                    after = self._generation_of(prepared)
-                    after.inherit_from(self._generation)
-                    self._generation = after
-                break
-            except UnavailableError as error:
-                if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
-                    raise
-                self._changing = (*requests, *self._changing)
-                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
-                self._stopping.wait(1.0)
+        with self._tidying, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
+            prepared = self._prepared_again(began_s)
         pause_s = time.monotonic() - began_s
         phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
         if prepared_s:
@@ -296,6 +277,29 @@ class Job:
         phases = dict.fromkeys(before, 0) | {name: round(seconds * 1e9) for name, seconds in phases_s.items()}
         pause = {"": round(pause_s * 1e9)}
         backend.measured({"plan-changes": {"": 1}, "change-pause-ns": pause, "change-phase-ns": phases})
+
+    def _prepared_again(self, began_s: float) -> PreparedJob:
+        """The next plan, in force; a system that does not answer is waited for."""
+        while True:
+            # What is seen from here on is in the plan, or asks for another one.
+            requests, self._changing = self._changing, ()
+            try:
+                prepared = self._launched.prepare_again(self._generation.plan, self._pace.clock_us(), requests)
+                break
+            except UnavailableError as error:
+                if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
+                    raise
+                self._changing = (*requests, *self._changing)
+                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
+                self._stopping.wait(1.0)
+        self._epoch = prepared.plan.epoch
+        self._requests.begin(prepared.plan, time.monotonic())
+        if self._caught_up is not None:
+            self._caught_up.restart(self._generation.sources)
+        after = self._generation_of(prepared)
+        after.inherit_from(self._generation)
+        self._generation = after
+        return prepared
 
     def _record_first_round(self, seconds: float) -> None:
         """Add it to what is on record of the change before it."""

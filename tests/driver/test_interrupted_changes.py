@@ -1,0 +1,41 @@
+"""A change of plan whose system is gone in the midst of it: the driver has a new epoch already, and is fenced by nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.driver import job as driver_job
+from headrace.driver.job import JobPreparer
+from headrace.errors import UnavailableError
+from support.world import started, waited
+
+
+def test_the_driver_does_not_take_its_own_epoch_for_another_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"log:{tmp_path / 'log'}"
+    with hr.open_system(url) as system:
+        system.create_stream("in", 1)
+        system.produce("in", [hr.Record(b"k%d" % n, b"v", 0) for n in range(10)])
+    app = hr.App("interrupted", url, state_uri=str(tmp_path / "state"), local_store_dir=str(tmp_path / "stores"))
+    app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
+    monkeypatch.setattr(driver_job, "HEARTBEAT_S", 0.02)
+    right, failures = JobPreparer.prepare, list[int]()
+
+    def prepare(self: JobPreparer, epoch: int, before: Any = None, requests: Any = ()) -> Any:
+        if before is not None and not failures:
+            failures.append(epoch)
+            raise UnavailableError("the broker is gone")
+        return right(self, epoch, before, requests)
+
+    monkeypatch.setattr(JobPreparer, "prepare", prepare)
+    job = started(app)
+    try:
+        job.set_elasticity(2)
+        waited(lambda: job.status()["sub_topologies"]["source"]["elasticity_factor"] == 2, job)
+        assert failures and job.status()["epoch"] > failures[0]
+    finally:
+        job.stop()
+    job.wait(0)  # which raises what has ended it
