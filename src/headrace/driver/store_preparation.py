@@ -26,7 +26,7 @@ class StorePreparation:
     def __init__(self, recuts: Mapping[str, Recut], builder: StoreBuilder) -> None:
         self.recuts = recuts
         self._builder = builder
-        self._wanted = set(recuts)  # titles whose heads are to be taken between two rounds
+        self._wanted = set[str]()  # titles whose heads are to be taken between two rounds
         self._heads: dict[TaskName, Head] = {}
         self._taken = threading.Condition()
         self._built: set[TaskName] = set()
@@ -78,9 +78,10 @@ class StorePreparation:
     def _run(self) -> None:
         try:
             self._prepare()
-        except HeadraceError as error:
+        except (HeadraceError, OSError) as error:  # no process may be started, say
             if not self._is_ended:
-                LOG.warning("local stores are made when their tasks begin, which takes longer: %s", error.message)
+                why = getattr(error, "message", error)
+                LOG.warning("local stores are made when their tasks begin, which takes longer: %s", why)
         finally:
             self._builder.close()
             self.seconds = time.monotonic() - self._began_s
