@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from support import class_archive
 from support.tiers import forbid_servers, heaviest_files_first, keep_files_in_memory, mark_units
+from support.world import World, drop_kept_clients
 
 pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Kafka broker for all tests that need one
 
@@ -78,6 +79,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in list(os.environ):
         if variable.startswith("HEADRACE_") and not variable.startswith("HEADRACE_TEST_"):
             monkeypatch.delenv(variable)
+
+
+@pytest.fixture(autouse=True)
+def no_clients_left() -> Iterator[None]:
+    """A worker keeps its Kafka clients for the next round until it ends; the process of the tests would keep them all, each
+    with threads that look for its broker. And a test that fails, or does not care, leaves its `World` open."""
+    before = set(World.OPEN)
+    yield
+    for world in [world for key, world in World.OPEN.items() if key not in before]:
+        world.close()
+    drop_kept_clients()
 
 
 @pytest.fixture

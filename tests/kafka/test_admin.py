@@ -107,7 +107,7 @@ class TestWaiting:
             def poll(self, timeout: float) -> int:
                 return 0
 
-        monkeypatch.setattr(nobody, "_client", Answering())
+        monkeypatch.setattr(nobody, "_kept", Answering())
         assert nobody.ends(Topic("t", 2, "id")) == {0: 7, 1: 0}
         assert not answers
 
@@ -160,7 +160,7 @@ def test_a_request_is_answered_though_another_thread_takes_a_new_client_meanwhil
     try:
         thread.start()
         time.sleep(0.5)  # it asks
-        admin._client = admin._connected()
+        admin._kept = admin._connected()
     finally:
         kafka_server.resume()
     thread.join(20)

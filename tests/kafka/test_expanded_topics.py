@@ -171,9 +171,9 @@ class Unaware:
 
 def test_what_a_client_has_heard_of_leaders_is_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Admin(connection_of("kafka://127.0.0.1:1", {"wait.s": "2"}))
-    monkeypatch.setattr(admin, "_client", Unaware())
+    monkeypatch.setattr(admin, "_kept", Unaware())
     assert [admin.unmade(Topic("t", 2, "id"), [1]) for _ in range(2)] == [[1], []]
-    monkeypatch.setattr(admin, "_client", Unaware())
+    monkeypatch.setattr(admin, "_kept", Unaware())
     assert admin.ends(Topic("t", 2, "id")) == {0: 7, 1: 7}
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import headrace as hr
 from headrace import wiring
+from headrace.adapters.kafka import clients, container_transaction, fetching
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from support import broker, log_states
@@ -65,6 +66,7 @@ class World:
 
     NAME: ClassVar[str] = ""
     STREAMS: ClassVar[Mapping[str, int]] = {}
+    OPEN: ClassVar[dict[int, World]] = {}  # those that are not closed yet
     KEYS: ClassVar[Mapping[str, Any]] = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
 
     def __init__(self, folder: Path, place: Place, children: Children | None = None, build: str = "") -> None:
@@ -76,6 +78,7 @@ class World:
         self.url = place.url(self.folder)
         self.settings = dict(place.settings or {})
         self.system = hr.open_system(self.url)
+        self.OPEN[id(self)] = self
         for part, partitions in self.STREAMS.items():
             self.system.create_stream(self.stream(part), partitions)
 
@@ -86,6 +89,7 @@ class World:
         self.close()
 
     def close(self) -> None:
+        self.OPEN.pop(id(self), None)
         self.system.close()
 
     @property
@@ -253,6 +257,12 @@ class World:
     def note_open(self, report: KillReport) -> None:
         """Note whether a transaction of the driver that has just died is still open: what its successor has to end."""
         report.fault(IN_TRANSACTION, "of these", landed=self.is_in_transaction())
+
+
+def drop_kept_clients() -> None:
+    """Those that the workers of this process keep for their next round."""
+    for pool in (clients._consumers, fetching._readers, container_transaction._producers):
+        pool._clients.clear()
 
 
 @contextmanager

@@ -63,14 +63,37 @@ class Topic:
     id: str
 
 
+class _Heard:
+    """Why there is no connection: a request says only that there is none. librdkafka calls it; it knows no `Admin`, which a
+    client would keep alive otherwise."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # what that comes from has been heard before it
+            self.error = error
+
+
 class Admin:
     """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
 
     def __init__(self, connection: Connection, deadline: Deadline | None = None) -> None:
         self.connection = connection
         self._deadline = deadline or Deadline()
-        self._connection_error: KafkaError | None = None  # why there is no connection; a request says only that there is none
-        self._client = self._connected()
+        self._heard = _Heard()
+        self._kept: AdminClient | None = self._connected()
+
+    @property
+    def _client(self) -> AdminClient:
+        client = self._kept
+        if client is None:  # one with nothing to do is false
+            client = self._kept = self._connected()
+        return client
+
+    def close(self) -> None:
+        """Give up the connection; what is asked after this makes another one."""
+        self._kept = None
 
     @property
     def _request_s(self) -> float:
@@ -78,22 +101,18 @@ class Admin:
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
-        settings |= {"error_cb": self._on_error, "logger": CLIENT_LOG}
+        settings |= {"error_cb": self._heard, "logger": CLIENT_LOG}
         try:
             return AdminClient(settings)
         except KafkaException as error:
             text = self.connection.secrets.cleaned(error.args[0].str())
             raise ConfigError(f"the kafka.* settings are refused: {text}", "see the configuration's kafka.* keys") from None
 
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # what that comes from has been heard before it
-            self._connection_error = error
-
     def answer(self, what: str, ask: Callable[[], T]) -> T:
         """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
         began_s = said_s = time.monotonic()
         said = ""
-        self._connection_error = None
+        self._heard.error = None
         while True:
             try:
                 return ask()
@@ -102,9 +121,9 @@ class Admin:
             now_s = time.monotonic()
             self._client.poll(0)  # to hear
             if cause.code() in _STALE:  # librdkafka would ask with what it knows, again and again
-                self._client = self._connected()
-            if self._connection_error is not None and (cause.code() in _NO_CONNECTION):
-                cause = self._connection_error
+                self._kept = self._connected()
+            if self._heard.error is not None and (cause.code() in _NO_CONNECTION):
+                cause = self._heard.error
             if self._deadline.left_s(began_s, self._bound_s(cause)) <= 0:
                 raise self.failed(what, cause, now_s - began_s)
             text = self._text(cause)

@@ -396,5 +396,5 @@ class KafkaJobStore(JobStore):
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
     def close(self) -> None:
-        for topic in (self._metadata, self._checkpoints):
-            topic.close()
+        for kept in (self._metadata, self._checkpoints, self._coordinator):
+            kept.close()

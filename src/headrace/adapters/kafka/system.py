@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,12 +74,17 @@ class KafkaSystem(System):
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._pinned: dict[str, str] = {}
         self._writing = threading.RLock()  # of the producer
+        self._stores = weakref.WeakSet[KafkaJobStore]()
 
     def __repr__(self) -> str:
         return f"KafkaSystem({self.connection.servers})"
 
     def close(self) -> None:
+        """Close every client of it at once, and of its job stores: one that is left to the garbage has threads until then."""
+        for store in list(self._stores):
+            store.close()
         self.own_topics.close()
+        self._admin.close()
         with self._writing:
             self._producer = None
 
@@ -86,7 +92,9 @@ class KafkaSystem(System):
 
     def job_store(self, application: str, exactly_once: bool = True) -> KafkaJobStore:
         application = checked_name("application", application)
-        return KafkaJobStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
+        store = KafkaJobStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
+        self._stores.add(store)
+        return store
 
     def consumer(self) -> StreamConsumer:
         return StreamConsumer(self)

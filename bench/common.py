@@ -1,0 +1,35 @@
+"""What the benchmarks share: a system of their own to run on, and Python with a peer, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.adapters.artifacts import cache
+from headrace.testing.kafka_server import KafkaServer
+
+
+@contextmanager
+def system_of(kind: str, root: Path, heap_mb: int = 1024) -> Iterator[str]:
+    """The URL of a new embedded log (`log`) in the folder `root`, or of a Kafka broker there that runs until the end."""
+    if kind == "log":
+        yield f"log:{root / 'log'}"
+        return
+    with KafkaServer(folder=root / "broker", heap_mb=heap_mb) as kafka:
+        yield f"kafka://{kafka.bootstrap}"
+
+
+def python_with(package: str, version: str) -> Path:
+    """Python with a peer's package, in an environment beside the jars; it is made at first use."""
+    folder = cache.folder_of(None, os.environ).parent / f"bench-{package}-{version}"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        print(f"installing {package} {version} into {folder}, this once", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"], check=True)
+        (folder / "complete").touch()
+    return python
