@@ -134,13 +134,14 @@ class LogJobStore(JobStore):
             self._put_checkpoints(db, [one for one in checkpoints if not stored or stored.get(one.task) is not one])
             for namespace, values in (metadata or {}).items():
                 metadata_tables.write(db, self.application, namespace, values, ())
-            planned = {str(task.name) for task in model.tasks}
-            there = db.execute("SELECT task FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
-            db.executemany(
-                "DELETE FROM checkpoints WHERE application = ? AND task = ?",
-                [(self.application, task) for (task,) in there if task not in planned],
-            )
+            if stored is None or stored.keys() != {task.name for task in model.tasks}:
+                self._drop_checkpoints_but(db, {str(task.name) for task in model.tasks})
         reached("start", 10)
+
+    def _drop_checkpoints_but(self, db: sqlite3.Connection, planned: Collection[str]) -> None:
+        there = db.execute("SELECT task FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
+        gone = [(self.application, task) for (task,) in there if task not in planned]
+        db.executemany("DELETE FROM checkpoints WHERE application = ? AND task = ?", gone)
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         with self._catalog.read() as db:

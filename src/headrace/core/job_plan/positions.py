@@ -105,7 +105,9 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
         begin = _Beginnings(sub, draft, starts)
         for task in model.sub_topology(sub.name).tasks:
             found, own = carried.stored.get(task.name), begin.kept(carried.positions_of(task.name))
-            begun = {ssp: own[ssp] if ssp in own else begin[ssp] for ssp in task.partitions}
+            begun = own
+            if len(own) != len(task.partitions) or not all(ssp in own for ssp in task.partitions):
+                begun = {ssp: own[ssp] if ssp in own else begin[ssp] for ssp in task.partitions}
             watermarks = carried.watermarks_of(task, found)
             if carried.watermarks and (unknown := [ssp for ssp in begun if ssp not in watermarks]):
                 watermarks |= inherited_watermarks(unknown, carried.watermarks, draft.streams.before)
