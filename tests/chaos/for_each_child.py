@@ -22,7 +22,7 @@ from support.forking import print_to_file, report_end, serve, trap_steps
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the application `name`, which reads `NAME-in` until it has caught up and writes `NAME-out` beside.
+    """One run of the application `name`, which reads `NAME-in` until it has caught up, writes `NAME-out` and counts by key.
 
     `folder` has `out/round=ID` and `calls`, with a line of JSON for each call of the function. After the call `kill_at`,
     counted from 1 over all runs, the process kills itself: everything is written, nothing is committed. `traps` is a
@@ -67,6 +67,7 @@ def application(run: Run) -> hr.App:
     items = app.stream(f"{run.name}-in", key=hr.String(), value=hr.Json("id int")).filter("value.id >= 0")
     items.for_each_round(write_parquet)
     items.to(f"{run.name}-out")
+    items.group_by_key().count(store="counts").to_stream().to(f"{run.name}-counts")
     return app
 
 

@@ -46,6 +46,15 @@ def busy_workers(driver: int) -> list[int]:
     return sorted(pid for pid, used in before.items() if used is not None and (_ticks(pid) or 0) > used)
 
 
+def is_at_rest(pid: int, within_s: float = 1.0) -> bool:
+    """Whether a process that is not stopped uses no processor for so long, or has ended."""
+    fields, before = _stat(pid), _ticks(pid)
+    if fields is not None and fields[0] in ("T", "t"):
+        return False
+    time.sleep(within_s)
+    return _ticks(pid) in (before, None)
+
+
 def is_alive(pid: int) -> bool:
     """Whether it still runs; one that ended and was not asked how does not."""
     fields = _stat(pid)
