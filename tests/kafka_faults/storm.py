@@ -75,9 +75,7 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
             pace_s = struck.wait_for_progress(int(0.6 * records * number / len(kinds)))
             struck.rescale(FACTORS[number % len(FACTORS)])
             time.sleep(draw.random() * pace_s)
-            if number % AIMED == 0:
-                struck.wait_for_open_transaction(AIM_S_MAX)
-            struck.kill(kind, draw, report)
+            struck.kill(kind, draw, report, AIM_S_MAX if number % AIMED == 0 else 0.0)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
         struck.finish()
         report.checked("factors that came into force", struck.rescaled())
@@ -191,8 +189,10 @@ class Struck:
         ]
         return found[0], sum(found)
 
-    def kill(self, kind: str, draw: random.Random, report: KillReport) -> None:
-        """Kill one of `kind`, and see to it that the job is at work again, or that what ended has ended well."""
+    def kill(self, kind: str, draw: random.Random, report: KillReport, aim_s: float) -> None:
+        """Kill one of `kind`, and see to it that the job is at work again, or that what ended has ended well. A transaction
+        is waited for, for at most `aim_s`, right before: on a slow machine it would be over by the time that who is to be
+        killed is found."""
         assert is_alive(self._pid), f"the job ended before a {kind} could be killed: {self._told()}"
         self._all_have_ended()
         family = family_of(self._pid)
@@ -206,6 +206,7 @@ class Struck:
                 victim = family.jvm
             case _:
                 (victim,) = self._broker.pids.values()
+        self.wait_for_open_transaction(aim_s)
         if kind == "broker":
             is_open = self._is_in_transaction()  # nobody can ask a broker that is dead
             self._broker.kill()
