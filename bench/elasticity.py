@@ -22,6 +22,7 @@ records. Asked for: under 5 s together. `planning-on-kafka`: the same on a broke
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import shutil
 import tempfile
 import time
@@ -127,6 +128,23 @@ def slices(root: Path, factors: Sequence[int], seconds: float) -> None:
     cases = {factor: {"elasticity_factor": factor, "containers": factor, "task_threads": 1} for factor in (1, 2)}
     best = best_rates(root, records, cases, computed)
     print(f"slices: {best[1]:,.0f} and {best[2]:,.0f} records/s: {best[2] / best[1]:.2f} times (asked for: {SLICES_TIMES})")
+    print(f"two processes that only compute: {two_of_one():.2f} times one")
+
+
+def two_of_one() -> float:
+    """What two processes compute at once, of what one does: two cores may be one that takes turns."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.map(turns_in, [0.1, 0.1])
+        alone = pool.apply(turns_in, (2.0,))
+        return sum(pool.map(turns_in, [2.0, 2.0], chunksize=1)) / alone
+
+
+def turns_in(seconds: float) -> int:
+    end_s, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < end_s:
+        sum(range(1_000))
+        turns += 1
+    return turns
 
 
 def buckets(root: Path, factors: Sequence[int], seconds: float) -> None:

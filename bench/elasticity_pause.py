@@ -1,6 +1,8 @@
 """How long a stateful job commits nothing while its elasticity factor changes, under a constant load, on Spark.
 
-    .venv/bin/python bench/elasticity_pause.py [log|kafka|structured-streaming|all] [--keys 1] [--factors 8,1] [--rate 2500]
+    .venv/bin/python bench/elasticity_pause.py [PART|all] [--keys 1] [--factors 8,1] [--rate 2500]
+
+PART: log, kafka, structured-streaming, flink.
 
 A count of so many million keys (`--keys 1,5,20`) in one partition, while the factor goes from 1 to 8 and back. Printed of each
 change: the longest time without a commit that a consumer sees, the phases that the job has on record, and how long records of
@@ -9,28 +11,30 @@ that time took from being written to being counted (p99, and of the seconds befo
 
 `structured-streaming`: the same change of the same counts in Spark's own engine with RocksDB, which has to be stopped for it:
 stop, repartition of the checkpoint, start, up to the first batch that is committed. It reads files; they are there when it
-starts. Run with ours in one go it prints the ratio.
+starts. `flink`: the same in Flink's table engine with RocksDB, in one process: stop with a savepoint, start from it with
+another parallelism, up to the first record that is counted. PyFlink (in an environment of its own) is fetched at first use.
+Run with ours in one go both print the ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import python_with, system_of
 
 import headrace as hr
-from headrace.testing.kafka_server import KafkaServer
 
 ASKED_S = {"log": 1.0, "kafka": 1.5}
 EVERY_S = 0.02
@@ -38,16 +42,9 @@ LOOK_S = 0.005
 BESIDE_S = 8.0  # of load before a change and behind it
 WAIT_S = 600.0
 VALUE = bytes(8)
-PEER = "structured-streaming"
-
-
-@contextmanager
-def system_of(kind: str, root: Path) -> Iterator[str]:
-    if kind == "log":
-        yield f"log:{root / 'log'}"
-        return
-    with KafkaServer(folder=root / "broker", heap_mb=1024) as kafka:
-        yield f"kafka://{kafka.bootstrap}"
+STREAMING, FLINK = "structured-streaming", "flink"
+FLINK_VERSION = "2.3.0"
+PEERS = Path(__file__).with_name("peers")
 
 
 def names_from(start: int, stop: int) -> list[bytes]:
@@ -197,12 +194,14 @@ class Query:
         self.inputs, self.aside, self.checkpoint = root / "inputs", root / "aside", root / "checkpoint"
         self.inputs.mkdir()
 
-    def write(self, keys: int) -> None:
-        """A file with each key once."""
+    def write_aside(self, keys: int) -> None:
+        """A file with each key once, which the query does not see yet."""
         from pyspark.sql import functions
 
         names = functions.format_string("key-%09d", "id").alias("key")
         self.spark.range(0, keys, 1, 1).select(names).write.parquet(str(self.aside))
+
+    def publish(self) -> None:
         for file in self.aside.glob("*.parquet"):
             file.rename(self.inputs / file.name)
         shutil.rmtree(self.aside)
@@ -227,15 +226,19 @@ def structured_streaming(keys: int, factors: Sequence[int], root: Path) -> list[
     query = Query(root)
     pauses = []
     try:
-        query.write(keys)
+        query.write_aside(keys)
+        query.publish()
         query.start()
         query.catch_up()
         for factor in factors:
-            query.write(1_000)
+            query.write_aside(1_000)
+            query.publish()
             query.catch_up()
-            query.write(1_000)  # it is there when the query starts again
+            query.write_aside(1_000)
             times_s = [time.monotonic()]
             for step in (query.stop, partial(query.repartition, factor), query.start, query.catch_up):
+                if step == query.start:
+                    query.publish()  # a batch that the stop ends halfway cannot be repartitioned
                 step()
                 times_s.append(time.monotonic())
             pauses.append(times_s[-1] - times_s[0])
@@ -248,29 +251,46 @@ def structured_streaming(keys: int, factors: Sequence[int], root: Path) -> list[
     return pauses
 
 
+def flink(keys: int, factors: Sequence[int], root: Path) -> list[float]:
+    """The times from the stop of the job to the first record that is counted after its start from the savepoint."""
+    python = python_with("apache-flink", FLINK_VERSION)
+    command = [str(python), str(PEERS / "flink_rescale.py"), str(root), str(keys), ",".join(map(str, factors))]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True).stdout
+    pauses = []
+    for words in (line.split() for line in answer.splitlines() if line.startswith("changed ")):
+        stop_s, start_s, first_s = map(float, words[2:])
+        pauses.append(stop_s + start_s + first_s)
+        parts = f"stop {stop_s:.2f} s, start {start_s:.2f} s, first record {first_s:.2f} s"
+        print(f"flink, {keys / 1e6:g} million keys, to parallelism {words[1]}: {pauses[-1]:.2f} s ({parts})", flush=True)
+    return pauses
+
+
+OTHERS: dict[str, Callable[[int, Sequence[int], Path], list[float]]] = {STREAMING: structured_streaming, FLINK: flink}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="all", choices=["log", "kafka", PEER, "all"])
+    parser.add_argument("part", nargs="?", default="all", choices=["log", "kafka", *OTHERS, "all"])
     parser.add_argument("--keys", default="1", help="millions, several with commas")
     parser.add_argument("--factors", default="8,1")
     parser.add_argument("--rate", type=int, default=2_500, help="records per second")
     given = parser.parse_args()
     factors = [int(factor) for factor in given.factors.split(",")]
-    parts = ["log", "kafka", PEER] if given.part == "all" else [given.part]
+    parts = ["log", "kafka", *OTHERS] if given.part == "all" else [given.part]
     for millions in given.keys.split(","):
         keys, found = int(float(millions) * 1e6), dict[str, list[float]]()
         for part in parts:
             root = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
             try:
-                if part == PEER:
-                    found[part] = structured_streaming(keys, factors, root)
+                if part in OTHERS:
+                    found[part] = OTHERS[part](keys, factors, root)
                 else:
                     found[part] = ours(part, keys, factors, given.rate, root)
             finally:
                 shutil.rmtree(root, ignore_errors=True)
-        for part in found.keys() - {PEER} if PEER in found else ():
-            ratios = [f"{theirs / mine:.1f}" for theirs, mine in zip(found[PEER], found[part], strict=True)]
-            print(f"{part}, {millions} million keys: {', '.join(ratios)} times shorter than structured streaming")
+        for part, other in product(found.keys() - OTHERS.keys(), found.keys() & OTHERS.keys()):
+            ratios = [f"{theirs / mine:.1f}" for theirs, mine in zip(found[other], found[part], strict=True)]
+            print(f"{part}, {millions} million keys: {', '.join(ratios)} times shorter than {other}")
 
 
 if __name__ == "__main__":

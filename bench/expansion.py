@@ -26,9 +26,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from common import system_of
+
 import headrace as hr
 from headrace.driver.job import Job
-from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
 
@@ -37,15 +38,6 @@ WAIT_S = 300.0
 WARM_S = 5.0
 PIECE_S = 0.1
 PARTS = ("rounds that run", "epoch and fence", "planning", "the commit of the model", "begin", "the first round")
-
-
-@contextmanager
-def system_of(kind: str, root: Path) -> Iterator[str]:
-    if kind == "log":
-        yield f"log:{root / 'log'}"
-        return
-    with KafkaServer(folder=root / "broker", heap_mb=1024) as kafka:
-        yield f"kafka://{kafka.bootstrap}"
 
 
 # --- the load -----------------------------------------------------------------------------------------------------------

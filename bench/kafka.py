@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from common import python_with
 from confluent_kafka import Producer
 
 import headrace as hr
@@ -166,20 +167,9 @@ def quix_streams(bench: Bench, name: str, what: str) -> Figure:
     """From its first record on, over a tenth of the records: it takes long."""
     records = max(1, bench.records // 10)
     arguments = ["in", bench.output(f"{name}-out"), name, str(bench.root / name), str(records)]
-    rate, cpu_s = answer_of([str(quix_python()), str(PEERS / "quix_streams.py"), bench.servers, *arguments], "records_per_s")
+    command = [str(python_with("quixstreams", QUIX_VERSION)), str(PEERS / "quix_streams.py"), bench.servers, *arguments]
+    rate, cpu_s = answer_of(command, "records_per_s")
     return Figure(rate, cpu_s * bench.records / records)
-
-
-def quix_python() -> Path:
-    """Python with Quix Streams, in an environment of its own beside the jars, made at first use."""
-    folder = cache.folder_of(None, os.environ).parent / f"bench-quix-{QUIX_VERSION}"
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        print(f"installing Quix Streams into {folder}, this once", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"quixstreams=={QUIX_VERSION}"], check=True)
-        (folder / "complete").touch()
-    return python
 
 
 def answer_of(command: list[str], word: str) -> tuple[float, float]:

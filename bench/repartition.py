@@ -15,30 +15,20 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import system_of
 
 import headrace as hr
-from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
 
 VALUE = b"v" * 40
 STEP = 500_000
 ASKED = {"log": 1.6, "kafka": 2.0}
-
-
-@contextmanager
-def system_of(kind: str, root: Path) -> Iterator[str]:
-    if kind == "log":
-        yield f"log:{root / 'log'}"
-        return
-    with KafkaServer(folder=root / "broker", heap_mb=1024) as kafka:
-        yield f"kafka://{kafka.bootstrap}"
 
 
 def fill(url: str, records: int, keys: int) -> None:

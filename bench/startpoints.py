@@ -21,10 +21,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from common import system_of
 
 import headrace as hr
 from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, StartpointManager
@@ -37,7 +38,6 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey, StartpointRecord, StartpointRequest
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, TaskName
-from headrace.testing.kafka_server import KafkaServer
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
 Write = Callable[[StartpointManager, list[SSP]], None]
@@ -58,15 +58,6 @@ def timed(call: Callable[[], object]) -> Took:
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     call()
     return Took(time.perf_counter() - began_s, time.process_time() - began_cpu_s)
-
-
-@contextmanager
-def system_of(kind: str, root: Path) -> Iterator[str]:
-    if kind == "log":
-        yield f"log:{root / 'log'}"
-        return
-    with KafkaServer(folder=root / "broker", heap_mb=512) as kafka:
-        yield f"kafka://{kafka.bootstrap}"
 
 
 # --- writing and reading ----------------------------------------------------------------------------------------------
@@ -180,7 +171,7 @@ def main() -> None:
             continue
         root = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
         try:
-            with system_of(kind, root) as url:
+            with system_of(kind, root, heap_mb=512) as url:
                 print(f"{kind}: {options.count:,} startpoints")
                 store(url, options.count, options.repeat)
         finally:
