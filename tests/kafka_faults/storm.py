@@ -30,9 +30,9 @@ from kafka_faults.storm_child import Run
 from kafka_faults.storm_verdict import PARTITIONS, Input, judge_storm
 from support.broker import QUIET, is_in_transaction
 from support.checker import KillReport, partition_of
-from support.children import Children, report_of
+from support.children import Children, report_of, state_of
 from support.forking import said_by
-from support.world import IN_TRANSACTION
+from support.world import ARRIVALS_MAX, IN_TRANSACTION
 
 CHILD = Path(__file__).with_name("storm_child.py")
 RECORDS, KEYS, N_MAX = 1_000_000, 4_000, 10_000
@@ -41,7 +41,7 @@ SHARES = {"worker": 9, "driver": 8, "JVM": 7, "broker": 6}  # of 30 kills; see `
 WAIT_S = 180.0  # a start on a busy machine takes half a minute
 PACE_S_MAX = 1.5
 FACTORS = (2, 8, 4, 1)
-AIMED, AIM_S_MAX = 3, 5.0  # every so many kills one is aimed at a transaction; at random moments few come inside of one
+AIMED, AIM_S_MAX = 3, 10.0  # every so many kills one comes right before a commit; at random moments few come in a transaction
 WRITTEN = ("mapped", "counts", "totals", "by-group-repartition", "regrouped", "groups", "checkpoints")
 Found = TypeVar("Found")
 JVM_GONE = re.compile(r"round \S+ cannot end: Spark's JVM, process \d+, was killed by SIGKILL\n  hint: [^\n]+")
@@ -75,7 +75,7 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
             pace_s = struck.wait_for_progress(int(0.6 * records * number / len(kinds)))
             struck.rescale(FACTORS[number % len(FACTORS)])
             time.sleep(draw.random() * pace_s)
-            struck.kill(kind, draw, report, AIM_S_MAX if number % AIMED == 0 else 0.0)
+            struck.kill(kind, draw, report, is_aimed=number % AIMED == 0)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
         struck.finish()
         report.checked("factors that came into force", struck.rescaled())
@@ -98,6 +98,7 @@ class Struck:
     def __init__(self, folder: Path, broker: KafkaServer, children: Children, round_records: int) -> None:
         self.name = f"storm-{os.getpid()}-{time.time_ns()}"
         self._folder, self._broker, self._children = folder, broker, children
+        self._armed = folder / "armed"
         self._round_records = round_records
         self._settings: Mapping[str, str] = {**broker.client_settings(), **QUIET}
         admin = AdminClient(self._settings)
@@ -138,7 +139,9 @@ class Struck:
 
     def start(self) -> None:
         stores, servers = str(self._folder / "stores"), self._settings["bootstrap.servers"]
-        self._run = Run(self.name, servers, stores, **self._children.files(), round_records=self._round_records)
+        files = self._children.files()
+        self._armed.write_bytes(b"")
+        self._run = Run(self.name, servers, stores, **files, round_records=self._round_records, armed=str(self._armed))
         self._pid = self._children.start(self._run)
 
     def wait_for_progress(self, input_at_least: int) -> float:
@@ -160,12 +163,20 @@ class Struck:
         self._wait_for(moved, "two commits since the last kill")
         return min(PACE_S_MAX, commits[-1] - commits[-2])
 
-    def wait_for_open_transaction(self, within_s: float) -> None:
-        """Until records are seen that are not committed, at most so long: a kill right after it often precedes the commit."""
-        end_s = time.monotonic() + within_s
-        with suppress(KafkaException):  # the broker has just come back
-            while time.monotonic() < end_s and not self._is_in_transaction():
-                time.sleep(0.01)
+    def stopped_worker(self) -> int | None:
+        """A worker that has stopped right before it commits; None where none comes there in time."""
+        self._armed.write_bytes(b"." * (ARRIVALS_MAX - 1))
+        deadline_s = time.monotonic() + AIM_S_MAX
+        while time.monotonic() < deadline_s:
+            if found := self._stopped():
+                return found[0]
+            time.sleep(0.01)
+        self._armed.write_bytes(b"")
+        time.sleep(0.2)  # for one that was just there
+        return next(iter(self._stopped()), None)
+
+    def _stopped(self) -> list[int]:
+        return [pid for pid in family_of(self._pid).workers if state_of(pid) in ("T", "t")]
 
     def rescale(self, factor: int) -> None:
         """Ask for another factor; it may come into force before the kill that follows, in it, or after it."""
@@ -189,16 +200,17 @@ class Struck:
         ]
         return found[0], sum(found)
 
-    def kill(self, kind: str, draw: random.Random, report: KillReport, aim_s: float) -> None:
-        """Kill one of `kind`, and see to it that the job is at work again, or that what ended has ended well. A transaction
-        is waited for, for at most `aim_s`, right before: on a slow machine it would be over by the time that who is to be
-        killed is found."""
+    def kill(self, kind: str, draw: random.Random, report: KillReport, *, is_aimed: bool) -> None:
+        """Kill one of `kind`, and see to it that the job is at work again, or that what ended has ended well. `is_aimed`: while
+        a worker has a transaction open, which goes on to commit it, if it was not this one that was killed."""
         assert is_alive(self._pid), f"the job ended before a {kind} could be killed: {self._told()}"
         self._all_have_ended()
+        stopped = self.stopped_worker() if is_aimed else None
         family = family_of(self._pid)
         match kind:
             case "worker":
-                victim = draw.choice(self._wait_for(lambda: busy_workers(self._pid), "a Python worker at work"))
+                found = [stopped] if stopped else self._wait_for(lambda: busy_workers(self._pid), "a Python worker at work")
+                victim = draw.choice(found)
             case "driver":
                 victim = self._pid
             case "JVM":
@@ -206,15 +218,18 @@ class Struck:
                 victim = family.jvm
             case _:
                 (victim,) = self._broker.pids.values()
-        self.wait_for_open_transaction(aim_s)
         if kind == "broker":
             is_open = self._is_in_transaction()  # nobody can ask a broker that is dead
             self._broker.kill()
-            time.sleep(draw.uniform(0.2, 3.0))
-            self._broker.restart()
         else:
             os.kill(victim, signal.SIGKILL)
             is_open = self._is_in_transaction()
+        if stopped:
+            with suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGCONT)
+        if kind == "broker":
+            time.sleep(draw.uniform(0.2, 3.0))
+            self._broker.restart()
         report.fault(kind, "SIGKILL", landed=not ended([victim], within_s=10.0))
         report.fault(IN_TRANSACTION, "of these", landed=is_open)
         if kind in ("driver", "JVM"):

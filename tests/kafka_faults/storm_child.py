@@ -6,6 +6,7 @@ own: how it ends is for the test to read.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ import headrace.wiring.launch  # a driver would import these anyway: before it i
 from headrace import wiring
 from kafka_faults.storm_verdict import GROUPS
 from support.forking import print_to_file, report_end, serve
+from support.world import ARRIVALS_MAX
+
+BEFORE_COMMIT = 8  # in protocol.md, "Steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Run:
     report: str
     steps_log: str
     round_records: int
+    armed: str  # a file: when it is filled, the next worker that is about to commit stops
     run_s: float = 600.0
 
 
@@ -72,5 +77,11 @@ def finish(run: Run) -> int:
     return report_end(run, work)
 
 
+def prepare(run: Run) -> None:
+    """Its prints go to a file, and its workers have a trap; it has none itself."""
+    print_to_file(run)
+    os.environ["HEADRACE_TEST_STEPS"] = f"stop:kafka:{BEFORE_COMMIT}:{ARRIVALS_MAX}@{run.armed}"
+
+
 if __name__ == "__main__":
-    serve(Run, print_to_file, finish, 30)
+    serve(Run, prepare, finish, 30)
