@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.keys.compaction import FOLD_FILES_MIN, SNAPSHOT_BYTES_MIN, fold_start
+from headrace.core.keys.compaction import (
+    FOLD_FILES_MIN,
+    ROUND_BYTES_MAX,
+    SNAPSHOT_BYTES_MIN,
+    DueFolds,
+    due_folds,
+    files_until,
+    fold_start,
+    is_large,
+    with_fold,
+)
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 
 KIB = 1024
@@ -167,3 +177,56 @@ def test_files_that_are_held_stay_and_the_others_are_folded_among_themselves() -
         chain.append(delta(100))
         assert len(chain) <= len(held) + 16
     assert fold_start(Head(1, tuple(chain))) == 0  # when nothing is held any more
+
+
+MIB = 1024 * KIB
+assert ROUND_BYTES_MAX == 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("files", "held", "expected"),
+    [
+        ([snapshot(100), delta(1), delta(1), delta(1), delta(1)], 0, DueFolds(1, None)),
+        ([snapshot(3 * MIB), delta(3 * MIB)], 0, DueFolds(None, 0)),
+        ([snapshot(3 * MIB), delta(3 * MIB), *[delta(1)] * 4], 0, DueFolds(2, 0)),  # the newest ones do not wait for it
+        ([snapshot(9 * MIB), delta(3 * MIB), delta(MIB), delta(MIB), delta(MIB)], 0, DueFolds(None, 1)),
+        ([snapshot(3 * MIB), delta(3 * MIB)], 2, DueFolds(None, None)),
+        ([snapshot(3 * MIB), delta(3 * MIB), *[delta(1)] * 4], 2, DueFolds(2, None)),
+    ],
+    ids=str,
+)
+def test_background_folds_are_not_for_a_round(files: list[StateFile], held: int, expected: DueFolds) -> None:
+    assert due_folds(Head(1, tuple(files)), held) == expected
+
+
+@given(st.lists(st.integers(1, 4 * MIB), min_size=1, max_size=12), st.integers(0, 12), st.booleans())
+def test_what_a_round_folds_is_small_and_all_is_folded_in_the_end(sizes_: list[int], held: int, all_: bool) -> None:
+    head = Head(1, (snapshot(sizes_[0]), *map(delta, sizes_[1:])))
+    due = due_folds(head, held, all_=all_)
+    assert due.now is None or sum(sizes(list(head.files[due.now :]))) <= ROUND_BYTES_MAX
+    wanted = 0 if all_ else fold_start(head, held)
+    assert wanted in (due.now, due.background)
+    assert due.background is None or is_large(head)
+
+
+@given(st.integers(2, 8), st.data())
+def test_a_fold_takes_the_place_of_the_files_that_it_was_made_of(count: int, data: st.DataObject) -> None:
+    files = tuple(StateFile(f"f{number}", StateFileKind.DELTA, 1, 1, "0", number) for number in range(count))
+    start = data.draw(st.integers(0, count - 2))
+    stop = data.draw(st.integers(start + 1, count))
+    held = data.draw(st.integers(0, count))
+    fold = StateFile("fold", StateFileKind.DELTA if start else StateFileKind.SNAPSHOT, 1, 1, "0", stop - 1, "reached")
+    head = Head(count, files)
+    found = with_fold(head, files[start:stop], fold, held)
+    assert files_until(head, files[start:stop]) == stop
+    if held > start:
+        assert found is None
+    else:
+        assert found == Head(count, (*files[:start], fold, *files[stop:]))
+        assert with_fold(found, files[start:stop], fold) is None, "it was taken"
+        assert files_until(found, files[start:stop]) == 0
+
+
+def test_a_snapshot_takes_the_place_of_the_first_files_only() -> None:
+    files = tuple(StateFile(f"f{number}", StateFileKind.DELTA, 1, 1, "0", number) for number in range(3))
+    assert with_fold(Head(3, files), files[1:], snapshot(1)) is None

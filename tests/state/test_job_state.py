@@ -139,7 +139,7 @@ def test_the_state_of_a_store_that_is_gone_is_deleted_piece_by_piece(
         assert dbs_of(driver, tmp_path) == {"counts": len(KEYS), "last": 1}
         send(driver, 2)
         assert dbs_of(driver, tmp_path) == {"counts": len(KEYS)}
-        monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda *given: 0)
+        monkeypatch.setattr("headrace.worker.state.folding.fold_start", lambda *given: 0)
         send(driver, 3)
         snapshot = next((tmp_path / "state").rglob("3-*.arrow"), None)
         assert snapshot is not None

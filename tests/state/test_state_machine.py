@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 import tempfile
@@ -16,13 +17,36 @@ from state_place import TASK_FOLDER, Contents, Place, after, make_changes
 
 from headrace.adapters.lmdb import close_idle
 from headrace.core.keys import compaction as folding
+from headrace.exchange.fold import FoldToMake
 from headrace.model.checkpoint import Head, StateFileKind
+from headrace.wiring.worker.background_folds import BackgroundFolds
+from headrace.wiring.worker.fold_process import make_fold
 from headrace.worker.state.task_state import TaskState
 
 changes_of_a_round = st.dictionaries(
     st.sampled_from(["a", "b"]),
     st.dictionaries(st.binary(min_size=1, max_size=1), st.none() | st.binary(max_size=300), min_size=1, max_size=12),
 )
+
+
+class Process:
+    """Of the background folds: each is made, or dies, when the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[FoldToMake, int]] = []
+
+    def start(self, asked: FoldToMake, lock: int) -> bool:
+        if self.under_way:
+            return False
+        self.under_way.append((asked, os.dup(lock)))
+        return True
+
+    def end(self, *, is_made: bool) -> None:
+        for asked, lock in self.under_way:
+            if is_made and Path(asked.place).exists():  # else the folder was lost
+                make_fold(asked)
+            os.close(lock)
+        self.under_way.clear()
 
 
 class Lives(RuleBasedStateMachine):
@@ -32,6 +56,8 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(folding, "SNAPSHOT_BYTES_MIN", 6_000)  # so that short lives see snapshots
+        self.patch.setattr(folding, "ROUND_BYTES_MAX", 4_000)
+        self.process = Process()
         self.root = Path(tempfile.mkdtemp())
         self.history: list[tuple[Head | None, Contents]] = [(None, {})]
         self.runs = 0
@@ -72,6 +98,10 @@ class Lives(RuleBasedStateMachine):
         close_idle()
         shutil.rmtree(self.place.local, ignore_errors=True)
 
+    @rule(is_made=st.booleans())
+    def a_background_fold_ends(self, is_made: bool) -> None:
+        self.process.end(is_made=is_made)
+
     @rule(back=st.integers(1, 3))
     def roll_back(self, back: int) -> None:
         self.history = self.history[: max(1, len(self.history) - back)]
@@ -84,7 +114,8 @@ class Lives(RuleBasedStateMachine):
             expected = after(contents, changes)
             for db in ("a", "b"):
                 assert dict(state.database(db).scan()) == expected.get(db, {})
-            return state.write(self.place.files, TASK_FOLDER)
+            folds = BackgroundFolds(self.place.local, str(self.runs), str(self.root / "state"), TASK_FOLDER, self.process)
+            return state.write(self.place.files, TASK_FOLDER, folds)
 
     @invariant()
     def the_store_holds_what_was_committed(self) -> None:
@@ -103,6 +134,7 @@ class Lives(RuleBasedStateMachine):
             assert of_files[-1] == head.version
 
     def teardown(self) -> None:
+        self.process.end(is_made=False)
         close_idle()
         self.patch.undo()
         shutil.rmtree(self.root)

@@ -158,7 +158,7 @@ def test_nothing_is_written_to_the_store_in_a_round(place: Place) -> None:
 def test_a_snapshot_holds_no_deletions_and_is_the_same_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     head = place.round(None, {"a": {b"1": b"x", b"2": b"y"}, "b": {b"1": b"z"}})
     head = place.round(head, {"a": {b"1": None}, "b": {b"1": None}})
-    monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda *given: 0)
+    monkeypatch.setattr("headrace.worker.state.folding.fold_start", lambda *given: 0)
     folded = place.round(head, {"c": {b"9": b"w"}})
     snapshot, delta = folded.files
     assert snapshot.kind is StateFileKind.SNAPSHOT
@@ -172,7 +172,7 @@ def test_a_fold_of_deltas_keeps_deletions(place: Place, monkeypatch: pytest.Monk
     head = place.round(None, {"a": {b"1": b"x", b"2": b"y"}})
     head = place.round(head, {"a": {b"1": b"again"}})
     head = place.round(head, {"a": {b"1": None, b"3": b"z"}})
-    monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda *given: 1)
+    monkeypatch.setattr("headrace.worker.state.folding.fold_start", lambda *given: 1)
     folded = place.round(head, {"a": {b"4": b"w"}})
     assert [file.kind for file in folded.files] == [StateFileKind.DELTA] * 3
     assert table_in(place.files, folded.files[1]).to_pydict() == {

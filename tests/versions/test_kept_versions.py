@@ -21,7 +21,7 @@ from headrace.model.streams import SSP
 from headrace.state.files import StateFiles
 from headrace.testing import Driver
 from headrace.testing.driver import START
-from headrace.worker.state import task_state
+from headrace.worker.state import folding
 from support.world import source_of, started, waited
 from versions.going_back import files_named, files_on_disk, go_back, recorded, values_of
 
@@ -285,7 +285,7 @@ def test_whatever_the_step_at_which_the_process_ends_no_file_that_is_named_is_mi
 
     monkeypatch.setattr(LogJobStore, "write_metadata", written)
     monkeypatch.setattr(StateFiles, "delete", deleted)
-    monkeypatch.setattr(task_state, "fold_start", lambda *given: 0)  # so that every round leaves files behind
+    monkeypatch.setattr(folding, "fold_start", lambda *given: 0)  # so that every round leaves files behind
     driver = driver_in(tmp_path, most=3).open()
     with pytest.raises(Killed):
         work(driver)
@@ -328,7 +328,7 @@ def test_a_write_that_fails_or_may_have_is_tried_again(
 def test_a_round_that_commits_while_a_version_is_stored_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_state, "fold_start", lambda *given: 0)
+    monkeypatch.setattr(folding, "fold_start", lambda *given: 0)
     write = LogJobStore.write_metadata
     with driver_in(tmp_path) as driver:
 

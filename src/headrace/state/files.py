@@ -79,8 +79,9 @@ class StateFiles:
     batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the local store in the next
     without being read back."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, in_memory_bytes_max: int | None = None) -> None:
         self.uri = uri
+        self._in_memory_bytes_max = _IN_MEMORY_BYTES_MAX if in_memory_bytes_max is None else in_memory_bytes_max
         location = uri if ":" in uri.partition("/")[0] else str(Path(uri).absolute())
         self._fs, self._root = fs.FileSystem.from_uri(location)
         self._local = isinstance(self._fs, fs.LocalFileSystem)
@@ -207,13 +208,13 @@ class StateFiles:
             while chunk := stream.read(_CHUNK_BYTES):
                 checksum.update(chunk)
                 size += len(chunk)
-                if file.bytes <= _IN_MEMORY_BYTES_MAX and size <= file.bytes:
+                if file.bytes <= self._in_memory_bytes_max and size <= file.bytes:
                     chunks.append(chunk)
         if size != file.bytes:
             self._refuse(file, f"expected {file.bytes} bytes, found {size}")
         if checksum.hexdigest() != file.checksum:
             self._refuse(file, f"expected checksum {file.checksum}, found {checksum.hexdigest()}")
-        if file.bytes <= _IN_MEMORY_BYTES_MAX:
+        if file.bytes <= self._in_memory_bytes_max:
             return pa.BufferReader(b"".join(chunks))
         return self._fs.open_input_file(self._path(file.name))
 

@@ -20,18 +20,27 @@ After a change of the elasticity factor a head begins with files of other tasks,
 (`core.keys.heads`). They count as the base, with the bytes of that part, and are not folded one by one: they hold keys of
 others. A snapshot of the task's own takes their place, soon where that is up to `SNAPSHOT_BYTES_MAX`, else when the deltas are
 as large as the base.
+
+What a round folds by itself is up to `ROUND_BYTES_MAX`: records wait for it. More than that is folded in the background. Rounds
+continue to append meanwhile, and to fold small files behind it, and then put the fold in the place of the files it was made of:
+
+    1000 | 980 10 10        the deltas are as large as the base: all is folded, in the background
+    1000 | 980 10 10 1 1    meanwhile
+    2000 | 1 1              a round has taken it
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from headrace.model.checkpoint import Head, StateFile
+from headrace.model.checkpoint import Head, StateFile, StateFileKind
 
 FOLD_FILES_MIN = 4  # folding fewer would write a small file twice in most rounds
 SNAPSHOT_BYTES_MIN = 256 * 1024  # deltas below this are not worth a snapshot for their size alone
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024  # of other tasks' files: up to here they are replaced as soon as it is the task's turn
 BORROWED_FILES_MAX = 512  # a head with more of them is long to read and to store, however large they are
+ROUND_BYTES_MAX = 2 * 1024 * 1024  # so many are folded while records wait
 
 
 def borrowed(head: Head) -> Sequence[StateFile]:
@@ -58,6 +67,54 @@ def fold_start(head: Head, held: int = 0) -> int | None:
     sizes = [_bytes_of(head.files[:base]), *(file.bytes for file in head.files[base:])]
     start = _fold_start(sizes, may_be_all=not held)
     return start if not start else start + base - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DueFolds:
+    """What is to be folded before another delta is appended: the files from `now` on by the round, those from `background` on
+    in the background. None: nothing."""
+
+    now: int | None
+    background: int | None
+
+
+def due_folds(head: Head, held: int = 0, *, all_: bool = False) -> DueFolds:
+    """`fold_start`, or a fold of all files if `all_`, if a round may do that; else for another time, and for now a fold of the
+    newest files that a round may do."""
+    start = 0 if all_ else fold_start(head, held)
+    if start is None or _bytes_of(head.files[start:]) <= ROUND_BYTES_MAX:
+        return DueFolds(start, None)
+    large, bytes_ = len(head.files), 0  # up to where they are not for a round
+    while (bytes_ := bytes_ + head.files[large - 1].counted_bytes) <= ROUND_BYTES_MAX:
+        large -= 1
+    return DueFolds(fold_start(head, max(held, large)), start)
+
+
+def is_large(head: Head) -> bool:
+    """Whether some of its files may be folded in the background."""
+    return _bytes_of(head.files) > ROUND_BYTES_MAX
+
+
+def with_fold(head: Head, replaced: Sequence[StateFile], fold: StateFile, held: int = 0) -> Head | None:
+    """`head` with `fold` in place of the files that it was made of; None where they are not in it one after the other, and
+    where some of them are among the `held` first ones."""
+    start = _place_of(replaced, head)
+    if start is None or start < held or (start and fold.kind is StateFileKind.SNAPSHOT):
+        return None
+    return Head(head.version, (*head.files[:start], fold, *head.files[start + len(replaced) :]), head.slots)
+
+
+def files_until(head: Head, files: Sequence[StateFile]) -> int:
+    """How many files of `head` there are up to the last of `files`; 0 where these are not in it one after the other."""
+    start = _place_of(files, head)
+    return 0 if start is None else start + len(files)
+
+
+def _place_of(files: Sequence[StateFile], head: Head) -> int | None:
+    if not files or files[0] not in head.files:
+        return None
+    start = head.files.index(files[0])
+    return start if head.files[start : start + len(files)] == tuple(files) else None
 
 
 def _bytes_of(files: Sequence[StateFile]) -> int:

@@ -29,6 +29,7 @@ from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
+from headrace.wiring.worker.background_folds import FOLDS, BackgroundFolds
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.resources import Resources
 from headrace.worker.state.task_state import TaskState
@@ -101,9 +102,12 @@ class WorkerState:
         return self._files().together()
 
     def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Head, list[str]]:
-        files = self._files()
+        files, plan = self._files(), self._plan
         state.drop(self._program.removed_stores)
-        head = state.write(files, task_folder_of(self._program.application, task.name))
+        task_folder = task_folder_of(self._program.application, task.name)
+        store = Path(plan.local_store_dir) / task_folder
+        folds = BackgroundFolds(store, f"{plan.run_id}:{plan.epoch}", plan.state_uri, task_folder)
+        head = state.write(files, task_folder, folds)
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
         return head, [str(path) for path in paths if path is not None]
@@ -141,6 +145,7 @@ def signals_of(plan: ContainerPlan) -> RoundSignals:
 def forget(application: str, state_uri: str) -> None:
     """Drop what this process keeps for an application with its state at `state_uri`: its folders may go now."""
     CACHES.clear(application)
+    FOLDS.end()
     _state_files.pop(state_uri, None)
     close_idle()
 

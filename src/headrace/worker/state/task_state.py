@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from heapq import merge
 from itertools import islice
 from time import perf_counter_ns
@@ -14,14 +15,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.core.keys.compaction import fold_start
 from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, LONG_LENGTH_BYTES, SUB_BYTES_MAX, after_prefix
 from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
-from headrace.model.checkpoint import Head, Slots, StateFile, StateFileKind, identity_of
-from headrace.state.batches import batches_of, batches_of_entries, check_sizes, merged
+from headrace.model.checkpoint import Head, Slots, StateFileKind, identity_of
+from headrace.state.batches import batches_of, batches_of_entries, check_sizes
 from headrace.state.files import StateFiles
+from headrace.state.folds import fold_of
+from headrace.worker.state.folding import FoldsInBackground, folded
 from headrace.worker.state.store_calls import UNTIMED, StoreCalls
 
 DROPPED_MAX = 50_000  # entries of removed stores, per task and round
@@ -360,15 +362,18 @@ class TaskState:
                 self.database(name).delete(key)
             room -= len(keys)
 
-    def write(self, files: StateFiles, task_folder: str) -> Head | None:
+    def write(self, files: StateFiles, task_folder: str, background: FoldsInBackground | None = None) -> Head | None:
         """Write the round's changes, durably, and give the new head; the base itself if nothing changed. Before that, files of
-        the base may be folded into one, so that a restore stays short. Nothing that is written here counts before a commit
-        names the head."""
+        the base may be folded into one, so that a restore stays short; `background` takes over what is too large for a round.
+        Nothing that is written here counts before a commit names the head."""
         if not self.changed:
             return self._base
         steps.reached("log", 5)
-        version = 1 if self._base is None else self._base.version + 1
-        older = () if self._base is None else self._folded(self._base, files, task_folder)
+        base = self._base
+        if base is not None:
+            fold = partial(self._with_fold, files, task_folder)
+            base = folded(base, self.held_files, all_=self.is_snapshot_due, background=background, fold=fold)
+        version, older = (1, ()) if base is None else (base.version + 1, base.files)
         delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta(), covers=self._slots)
         return Head(version, (*older, delta), self._slots)
 
@@ -378,14 +383,12 @@ class TaskState:
             check_sizes(name, keys, values)
             yield from batches_of(name, keys, values)
 
-    def _folded(self, base: Head, files: StateFiles, task_folder: str) -> tuple[StateFile, ...]:
-        """The files of `base`, the last of them folded into one if they have become too many or too large."""
-        start = 0 if self.is_snapshot_due else fold_start(base, self.held_files)
-        if start is None:
-            return base.files
-        kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
-        # A snapshot has all entries of the base, from the store: without its deletions, unlike a fold of deltas.
-        entries = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
-        batches = merged([files.batches(file) for file in base.files[start:]]) if start else entries
-        fold = files.write_batches(task_folder, kind, base.version, batches, base.identity, self._slots)
-        return (*base.files[:start], fold)
+    def _with_fold(self, files: StateFiles, task_folder: str, base: Head, start: int) -> Head:
+        """`base` with its files from `start` on folded into one."""
+        if start:
+            fold = fold_of(files, task_folder, base.files[start:], base.identity, self._slots, is_snapshot=False)
+        else:  # the store has all entries of the base, without its deletions
+            batches = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
+            kind = StateFileKind.SNAPSHOT
+            fold = files.write_batches(task_folder, kind, base.version, batches, base.identity, self._slots)
+        return Head(base.version, (*base.files[:start], fold), base.slots)
