@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.adapters.lmdb import TaskStore, open_task_store, seal
+from headrace.exchange.fold import FoldToMake
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 from headrace.state.files import StateFiles
+from headrace.wiring.worker.fold_process import make_fold
 from headrace.worker.state.task_state import TaskState
 
 TASK_FOLDER = "app/Partition_0"
@@ -100,6 +102,26 @@ class Place:
     def data_file(self) -> Path:
         (found,) = self.local.glob("*/data.mdb")
         return found
+
+
+class HeldProcess:
+    """The process of background folds: a fold is made, or its process dies, when the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[FoldToMake, int]] = []
+
+    def start(self, asked: FoldToMake, lock: int) -> bool:
+        if self.under_way:
+            return False
+        self.under_way.append((asked, os.dup(lock)))
+        return True
+
+    def end(self, *, is_made: bool) -> None:
+        for asked, lock in self.under_way:
+            if is_made and Path(asked.place).exists():  # else the folder was lost
+                make_fold(asked)
+            os.close(lock)
+        self.under_way.clear()
 
 
 def head_to_json(head: Head | None) -> Any:

@@ -15,7 +15,7 @@ import xxhash
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from state_place import Changes, Contents, Place, after, make_changes
+from state_place import Changes, Contents, HeldProcess, Place, after, make_changes
 
 from headrace.adapters.lmdb import close_idle, opening, prepare_task_store
 from headrace.client.state_reader import entries_of
@@ -29,6 +29,7 @@ from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFil
 from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
 from headrace.state import files as state_files
 from headrace.state.files import StateFiles, task_folder_of
+from headrace.wiring.worker.background_folds import BackgroundFolds
 from headrace.worker.state.task_state import TaskState
 
 GLOBAL = "rates"
@@ -92,13 +93,15 @@ class Lives(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(compaction, "SNAPSHOT_BYTES_MIN", 6_000)  # so that short lives see all kinds of folds
         self.patch.setattr(compaction, "SNAPSHOT_BYTES_MAX", 4_000)
+        self.patch.setattr(compaction, "ROUND_BYTES_MAX", 2_000)
+        self.process = HeldProcess()
         self.root = Path(tempfile.mkdtemp())
         self.places: dict[TaskName, Place] = {}
         self.contents: Contents = {}
         self.heads: Heads = dict.fromkeys(names(1))
         self.kept: list[tuple[Heads, Contents]] = []
         self.held: dict[TaskName, int] = {}  # files that no round folds
-        self.runs, self.states = 0, dict[str, Contents]()
+        self.runs, self.plans, self.states = 0, 0, dict[str, Contents]()
         self.garbage = StateGarbage(StateFiles(str(self.root / "state")), "app")
 
     @initialize(factor=FACTORS)
@@ -134,7 +137,12 @@ class Lives(RuleBasedStateMachine):
     @rule(factor=FACTORS)
     def change(self, factor: int) -> None:
         self.heads, self.held = recut(self.heads, factor), {}
+        self.plans += 1
         self.committed()
+
+    @rule(is_made=st.booleans())
+    def end_a_background_fold(self, is_made: bool) -> None:
+        self.process.end(is_made=is_made)
 
     @rule(factor=FACTORS, holds=st.booleans())
     def prepare(self, factor: int, holds: bool) -> None:
@@ -163,6 +171,7 @@ class Lives(RuleBasedStateMachine):
             return
         kept, self.contents = self.kept[number % len(self.kept)]
         self.heads, self.held = recut(kept, len(self.heads)), {}
+        self.plans += 1
         self.committed()
 
     @rule()
@@ -198,7 +207,11 @@ class Lives(RuleBasedStateMachine):
             state.held_files = self.held.get(task, 0)
             state.is_snapshot_due = is_turn and not state.held_files and is_snapshot_due(head)
             make_changes(state, changes)
-            return state.write(place.files, task_folder_of("app", task))
+            task_folder = task_folder_of("app", task)
+            folds = BackgroundFolds(
+                place.local, f"{self.runs}:{self.plans}", str(self.root / "state"), task_folder, self.process
+            )
+            return state.write(place.files, task_folder, folds)
 
     def checkpoints(self, heads: Heads) -> list[Checkpoint]:
         return [Checkpoint(task, RoundId(1, None, 1), 1, {}, head) for task, head in heads.items()]
@@ -238,6 +251,7 @@ class Lives(RuleBasedStateMachine):
                 assert self.states.setdefault(f"{task} {head.identity}", expected) == expected
 
     def teardown(self) -> None:
+        self.process.end(is_made=False)
         close_idle()
         self.patch.undo()
         shutil.rmtree(self.root)
@@ -253,15 +267,17 @@ TestLives = Lives.TestCase
 
 
 STEPS = ("work",) * 10 + ("change",) * 6 + ("broadcast",) * 2 + ("prepare",) * 3 + ("keep", "rewind", "new run", "cut")
+STEPS_WITH_FOLDS = ("work",) * 16 + ("fold",) * 5 + ("new run",) * 2 + ("change", "prepare", "keep", "rewind")
 
 
-def live(seed: int) -> bool:
-    """A long life with many changes of a low factor; True. `AssertionError` or `StateError`: something was wrong in it."""
+def live(seed: int, steps: tuple[str, ...] = STEPS) -> bool:
+    """A long life with many changes of a low factor, or with many background folds; True. `AssertionError` or `StateError`:
+    something was wrong in it."""
     chosen, life = random.Random(seed), Lives()
     try:
         life.begin(chosen.choice([1, 2]))
         for _ in range(40):
-            step = chosen.choice(STEPS)
+            step = chosen.choice(steps)
             if step == "work":
                 drawn = {entry: chosen.choice([None, b"v" * chosen.randint(0, 200)]) for entry in chosen.sample(ENTRIES, 12)}
                 life.work(drawn, chosen.randrange(8), chosen.random() < 0.1, chosen.random() < 0.3)
@@ -272,6 +288,8 @@ def live(seed: int) -> bool:
             elif step == "broadcast":
                 drawn_each = [{key: chosen.choice([None, b"x", b"y"]) for key in chosen.sample(KEYS, 3)} for _ in range(3)]
                 life.broadcast(drawn_each, chosen.randrange(256))
+            elif step == "fold":
+                life.end_a_background_fold(chosen.random() < 0.8)
             elif step == "keep":
                 life.keep()
             elif step == "rewind":
@@ -289,6 +307,7 @@ def live(seed: int) -> bool:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_long_life(seed: int) -> None:
     assert live(seed)
+    assert live(seed, STEPS_WITH_FOLDS)
 
 
 def without_the_filter(patch: pytest.MonkeyPatch) -> None:
@@ -348,6 +367,18 @@ def added_to_what_was_folded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(opening, "added_files", lambda held, wanted: [file for file in wanted.files if file not in held.files])
 
 
+def folds_of_any_run(patch: pytest.MonkeyPatch) -> None:
+    right = BackgroundFolds.__init__
+    patch.setattr(BackgroundFolds, "__init__", lambda self, folder, plan, *given: right(self, folder, "any", *given))
+
+
+def folds_of_files_that_are_not_there(patch: pytest.MonkeyPatch) -> None:
+    def anyhow(head: Head, replaced: Any, fold: StateFile, held: int = 0) -> Head:
+        return Head(head.version, (fold, *head.files[len(replaced) :]), head.slots)
+
+    patch.setattr("headrace.wiring.worker.background_folds.with_fold", anyhow)
+
+
 FAULTS = (
     added_to_what_was_folded,
     without_the_filter,
@@ -366,3 +397,12 @@ def test_a_planted_fault_is_found(plant: Callable[[pytest.MonkeyPatch], None], m
     plant(monkeypatch)
     with pytest.raises((AssertionError, StateError)):
         all(map(live, range(40)))
+
+
+@pytest.mark.parametrize(("plant", "seed"), [(folds_of_any_run, 0), (folds_of_files_that_are_not_there, 26)])
+def test_a_planted_fault_of_background_folds_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, StateError)):
+        all(live(one, STEPS_WITH_FOLDS) for one in range(seed, seed + 20))

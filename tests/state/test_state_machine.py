@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import shutil
 import tempfile
@@ -13,40 +12,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from state_place import TASK_FOLDER, Contents, Place, after, make_changes
+from state_place import TASK_FOLDER, Contents, HeldProcess, Place, after, make_changes
 
 from headrace.adapters.lmdb import close_idle
 from headrace.core.keys import compaction as folding
-from headrace.exchange.fold import FoldToMake
 from headrace.model.checkpoint import Head, StateFileKind
 from headrace.wiring.worker.background_folds import BackgroundFolds
-from headrace.wiring.worker.fold_process import make_fold
 from headrace.worker.state.task_state import TaskState
 
 changes_of_a_round = st.dictionaries(
     st.sampled_from(["a", "b"]),
     st.dictionaries(st.binary(min_size=1, max_size=1), st.none() | st.binary(max_size=300), min_size=1, max_size=12),
 )
-
-
-class Process:
-    """Of the background folds: each is made, or dies, when the test says so."""
-
-    def __init__(self) -> None:
-        self.under_way: list[tuple[FoldToMake, int]] = []
-
-    def start(self, asked: FoldToMake, lock: int) -> bool:
-        if self.under_way:
-            return False
-        self.under_way.append((asked, os.dup(lock)))
-        return True
-
-    def end(self, *, is_made: bool) -> None:
-        for asked, lock in self.under_way:
-            if is_made and Path(asked.place).exists():  # else the folder was lost
-                make_fold(asked)
-            os.close(lock)
-        self.under_way.clear()
 
 
 class Lives(RuleBasedStateMachine):
@@ -57,7 +34,7 @@ class Lives(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(folding, "SNAPSHOT_BYTES_MIN", 6_000)  # so that short lives see snapshots
         self.patch.setattr(folding, "ROUND_BYTES_MAX", 4_000)
-        self.process = Process()
+        self.process = HeldProcess()
         self.root = Path(tempfile.mkdtemp())
         self.history: list[tuple[Head | None, Contents]] = [(None, {})]
         self.runs = 0
