@@ -12,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace.client.scales import Elasticity
 from headrace.client.startpoints import Startpoints
+from headrace.core.keys.compaction import borrowed
 from headrace.model.change import Outcome
 from headrace.model.checkpoint import Checkpoint
 from headrace.testing import Driver
@@ -319,6 +320,25 @@ def test_split_and_back_before_a_commit_is_as_if_nothing_had_been() -> None:
         send(driver, 1)
         driver.run()
         assert counts(driver) == all_at(11)
+
+
+@pytest.mark.parametrize("containers", [1, 2])
+def test_one_task_of_a_container_writes_a_snapshot_in_a_round_after_a_split(containers: int) -> None:
+    """Not all of them at once, which would make that round long; and each has one in the end."""
+    with Driver(counting(1, containers=containers)) as driver:
+        for number in range(3_000):  # so many that a few rounds do not make a snapshot due by their size
+            driver.send("in", f"k{number}", {"n": number})
+        driver.run()
+        driver.elasticity(8)
+        replan(driver)
+        still = [8]
+        for _ in range(8 // containers):
+            for number in range(64):  # some of each task
+                driver.send("in", f"k{number}", {"n": number})
+            driver.run()
+            heads = [one.head for one in checkpoints(driver).values()]
+            still.append(sum(bool(head is not None and borrowed(head)) for head in heads))
+        assert still == list(range(8, -1, -containers))
 
 
 def files_of(driver: Driver) -> tuple[set[str], set[str]]:
