@@ -21,7 +21,7 @@ After a change of the elasticity factor a head begins with files of other tasks,
 others. A snapshot of the task's own takes their place, soon where that is up to `SNAPSHOT_BYTES_MAX`, else when the deltas are
 as large as the base.
 
-What a round folds by itself is up to `ROUND_BYTES_MAX`: records wait for it. More than that is folded in the background. Rounds
+A round folds up to `ROUND_BYTES_MAX`: records wait for it. More than that is folded in the background. Rounds
 continue to append meanwhile, and to fold small files behind it, and then put the fold in the place of the files it was made of:
 
     1000 | 980 10 10        the deltas are as large as the base: all is folded, in the background
