@@ -158,10 +158,24 @@ def test_a_worker_that_ends_leaves_no_file(tmp_path: Path, process: FoldProcess,
     process.end()
     assert task.head is not None
     assert task.files_on_disk() == {file.name for file in task.head.files}
+    assert not task.record.exists(), "it is no failure: another worker may begin at once"
     head = task.round(5)
     task.check()
-    assert "its worker has ended" in decoded_fold_record(task.record.read_bytes()).error
     assert head.files[0].name in task.files_on_disk()
+
+
+def test_a_round_goes_through_where_no_process_can_be_started(
+    tmp_path: Path, process: FoldProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("headrace.wiring.worker.background_folds.subprocess.Popen", refused)
+    task = Task(tmp_path, process)
+    task.until_begun()
+    assert "temporarily unavailable" in decoded_fold_record(task.record.read_bytes()).error
+    task.round(5)
+    task.check()
 
 
 def test_one_that_was_killed_is_begun_again(tmp_path: Path, process: FoldProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.core.keys.compaction import files_until, with_fold
 from headrace.exchange.fold import FoldRecord, FoldToMake, decoded_fold_record, encoded_fold
@@ -116,15 +117,22 @@ class BackgroundFolds:
                 if time.time() - self._record.stat().st_mtime < RETRY_S:
                     return
                 LOG.warning("state files of %s are folded once more; before that: %s", self._task_folder, failed.error)
-            record = FoldRecord(self._plan, head.files[start:])
-            asked = FoldToMake(
-                self._state_uri, self._task_folder, head.identity, head.slots, start == 0, str(self._record.absolute())
-            )
-            write_record(self._record, encoded_fold(record))
-            if not self._process.start(asked, lock):
-                self._forget()
+            self._begin(head, start, lock)
+        except OSError as error:  # no space left, say: the round does not need it
+            LOG.warning("state files of %s are not folded now: %s", self._task_folder, error)
         finally:
             os.close(lock)  # the process has it, if there is one
+
+    def _begin(self, head: Head, start: int, lock: int) -> None:
+        record = FoldRecord(self._plan, head.files[start:])
+        place = str(self._record.absolute())
+        asked = FoldToMake(self._state_uri, self._task_folder, head.identity, head.slots, start == 0, place)
+        write_record(self._record, encoded_fold(record))
+        try:
+            if not self._process.start(asked, lock):
+                self._forget()
+        except OSError as error:  # no process can be started: not in each round again
+            write_record(self._record, encoded_fold(replace(record, error=str(error))))
 
     def _recorded(self) -> FoldRecord | None:
         try:
@@ -137,7 +145,10 @@ class BackgroundFolds:
 
     def _locked(self) -> int | None:
         """A descriptor that holds the lock; None where another one does."""
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

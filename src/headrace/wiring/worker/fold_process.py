@@ -25,17 +25,20 @@ IN_MEMORY_BYTES_MAX = 1024 * 1024  # of each file: there may be hundreds
 def fold_what_is_read(source: BinaryIO) -> None:
     """Make the fold of the first line of `source`; give up when `source` ends."""
     os.nice(NICENESS)
-    asked = decoded_fold_to_make(source.readline())
-    unwanted = threading.Event()
+    line, unwanted = source.readline(), threading.Event()
     threading.Thread(target=_wait_for_end, args=(source, unwanted), daemon=True).start()
-    make_fold(asked, lambda: not unwanted.is_set())
+    if line.endswith(b"\n"):  # else the worker has ended already
+        make_fold(decoded_fold_to_make(line), lambda: not unwanted.is_set())
     os._exit(0)  # not by the interpreter's own end: the thread that waits has the lock of the standard input
 
 
 def make_fold(asked: FoldToMake, is_wanted: Callable[[], bool] = lambda: True) -> None:
-    """Make a fold, and name it, or what went wrong, in its record."""
+    """Make a fold, and name it, or what went wrong, in its record; no record is left of one that is not wanted any more."""
     place = Path(asked.place)
-    record = decoded_fold_record(place.read_bytes())
+    try:
+        record = decoded_fold_record(place.read_bytes())
+    except FileNotFoundError:  # the store was removed
+        return
     try:
         made = fold_of(
             StateFiles(asked.state_uri, IN_MEMORY_BYTES_MAX),
@@ -48,6 +51,9 @@ def make_fold(asked: FoldToMake, is_wanted: Callable[[], bool] = lambda: True) -
         )
         record = replace(record, made=made)
     except Exception as error:  # no space left, say, or files that are folded were deleted, as a new plan took the state back
+        if not is_wanted():
+            place.unlink(missing_ok=True)
+            return
         record = replace(record, error=message_of(error))
     with suppress(FileNotFoundError):  # the store was removed
         write_record(place, encoded_fold(record))
