@@ -55,6 +55,11 @@ NEEDED: tuple[Needed, ...] = (
         "batches are smaller than is good: more work per record", at_start=False,
     ),
     Needed(
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false", "true",
+        "small rounds have Python workers of their own: each time stores and producers are opened again",
+        at_start=False,
+    ),
+    Needed(
         "spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text", "avro,csv,json,kafka,orc,parquet,text",
         "each record of Kafka becomes a row of Java objects and then once more one of Spark's: a third more to read it",
         at_start=False,
