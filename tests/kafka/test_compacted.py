@@ -120,6 +120,24 @@ def test_one_that_stays_open_is_an_error_that_says_so(
     assert topic.refresh() == {b"a": b"2"}
 
 
+def test_a_look_waits_a_moment_for_an_open_transaction_and_once(
+    topic: CompactedTopic, begun: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(begun(topic.topic, b"a", b"1"))
+    dead = begun(topic.topic, b"a", b"never")
+    monkeypatch.setattr(compacted, "LOOK_S", 0.3)
+    assert topic.look() == {b"a": b"1"}
+    monkeypatch.setattr(compacted, "LOOK_S", 1000.0)
+    assert topic.look() == {b"a": b"1"}
+    dead.abort_transaction(30)
+    assert topic.look() == {b"a": b"1"}
+    ending = threading.Timer(0.3, commit, [begun(topic.topic, b"a", b"2")])
+    ending.start()
+    assert topic.look() == {b"a": b"2"}
+    assert topic.looked_to() == topic.looked_to()
+    ending.join()
+
+
 def test_holes_of_compaction_are_passed(
     kafka_server: KafkaServer, admin: AdminClient, topic: CompactedTopic, begun: Transactional
 ) -> None:

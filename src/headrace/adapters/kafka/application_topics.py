@@ -47,7 +47,8 @@ class TopicOwner(Enum):
 
 class ApplicationTopics:
     """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last. What was
-    seen once of a topic (by its id) is not looked at again, unless there was nothing in it."""
+    seen once of a topic (by its id) is not looked at again, unless there was nothing in it. `driven`: the applications that
+    this process drives."""
 
     def __init__(self, admin: Admin, deadline: Deadline, find: Callable[[str], Topic | None]) -> None:
         self._admin, self._deadline, self._find = admin, deadline, find
@@ -55,6 +56,7 @@ class ApplicationTopics:
         self._client = quiet(self._connection.client)
         self._seen: dict[str, TopicOwner] = {}
         self._lock = threading.Lock()
+        self.driven: set[str] = set()
         self._metadata: dict[str, CompactedTopic] = {}
         self._writing = threading.Lock()
         self._producer: Producer | None = None
@@ -223,13 +225,16 @@ class KafkaMetadataStore(MetadataStore):
         """Every value of the namespace, by key; empty where the application never ran."""
         if not self._topics.is_initialized(self._application):
             return {}
-        return entries_of(self._topics.metadata(self._application).refresh(), namespace)
+        topic = self._topics.metadata(self._application)
+        # A driver waits for what it has written itself, and whose outcome it may not have heard.
+        is_driven = self._application in self._topics.driven
+        return entries_of(topic.refresh() if is_driven else topic.look(), namespace)
 
     def stamp(self) -> object:
         """How far the topic was read, None where there is none."""
         if not self._topics.is_initialized(self._application):
             return None
-        return self._topics.metadata(self._application).refreshed_to()
+        return self._topics.metadata(self._application).looked_to()
 
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
         if not values:

@@ -16,16 +16,25 @@ from headrace.errors import StorageError, UnavailableError
 _BATCH = 1000
 BROKER_WAIT_S = 20.0  # for a broker that does not answer
 READ_S = 120.0  # an open transaction ends at its timeout (60 s unless set otherwise), which brokers look for every 10 s
+LOOK_S = 1.0  # for this long a look waits for an open transaction: where who began it lives, it ends sooner
 UNKNOWN_S = 5.0  # for this long a topic that is not known may be one that was just made
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
 
+class _OpenTransactionError(StorageError):
+    """Records cannot be read yet, as a transaction is open in front of them."""
+
+
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it. It holds all of
-    the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its waits shorter."""
+    the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its waits shorter.
+    With `uncommitted` records count as soon as they are written, and nothing is waited for."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None, *, uncommitted: bool = False
+    ) -> None:
         self.topic = topic
+        self._isolation = "read_uncommitted" if uncommitted else "read_committed"
         self._deadline = deadline or Deadline()
         self._client = dict(client)
         self._lock = threading.Lock()
@@ -33,25 +42,42 @@ class CompactedTopic:
         self._consumer: Consumer | None = None
         self._latest: Consumer | None = None
         self._next = 0  # the offset up to which committed records were read
+        self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
     def refresh(self, *, wait: bool = True) -> dict[bytes, bytes]:
         """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
         waited for, `StorageError` after `READ_S`. Without, up to where committed records can be read."""
         with self._lock:
-            self._refresh(wait)
+            self._refresh(READ_S if wait else 0.0)
             return dict(self._values)
 
-    def refreshed_to(self) -> int:
-        """Read as `refresh` does: the offset up to which was read."""
+    def look(self) -> dict[bytes, bytes]:
+        """As `refresh`, but a transaction that stays open is left out: that of a killed process ends at its timeout only."""
         with self._lock:
-            self._refresh(wait=True)
+            self._look()
+            return dict(self._values)
+
+    def looked_to(self) -> int:
+        """Read as `look` does: the offset up to which was read."""
+        with self._lock:
+            self._look()
             return self._next
 
-    def _refresh(self, wait: bool) -> None:
+    def _look(self) -> None:
+        self._refresh(0.0)
+        if self._next == self._waited_at:
+            return
+        try:
+            self._refresh(LOOK_S)
+        except _OpenTransactionError:
+            self._waited_at = self._next
+
+    def _refresh(self, wait_s: float) -> None:
+        """`wait_s`: for how long open transactions are waited for; 0: not at all."""
         began_s = time.monotonic()
         while True:
             try:
-                return self._read_to(self._end(committed_only=not wait))
+                return self._read_to(self._end(committed_only=not wait_s), wait_s or READ_S)
             except KafkaException as error:
                 # Consumers may keep using what they knew of a broker that went away: new ones read on from here.
                 self._close()
@@ -73,7 +99,7 @@ class CompactedTopic:
 
     def _end(self, committed_only: bool) -> int:
         group = f"{self.topic}-readers"
-        self._consumer = asked = self._consumer or reader(self._client, group)
+        self._consumer = asked = self._consumer or reader(self._client, group, isolation=self._isolation)
         if not committed_only:
             self._latest = asked = self._latest or reader(self._client, group, isolation="read_uncommitted")
         end = self._watermark(asked)
@@ -97,18 +123,18 @@ class CompactedTopic:
                     raise
                 time.sleep(0.02)
 
-    def _read_to(self, end: int) -> None:
+    def _read_to(self, end: int, within_s: float) -> None:
         """Fetch until all that is committed before `end` was read; between two reads nothing is fetched."""
         assert self._consumer is not None
         if self._next >= end:
             return
         self._consumer.assign([TopicPartition(self.topic, 0, self._next)])
         try:
-            self._fetch_to(self._consumer, end)
+            self._fetch_to(self._consumer, end, within_s)
         finally:
             self._consumer.unassign()
 
-    def _fetch_to(self, consumer: Consumer, end: int) -> None:
+    def _fetch_to(self, consumer: Consumer, end: int, within_s: float) -> None:
         began_s = time.monotonic()
         while self._next < end:
             for message in received(consumer, _BATCH):
@@ -120,12 +146,12 @@ class CompactedTopic:
                     self._next = max(self._next, int(message.offset() or 0))
                 else:
                     raise KafkaException(error)
-            if self._deadline.left_s(began_s, READ_S) <= 0:
+            if self._deadline.left_s(began_s, within_s) <= 0:
                 if self._deadline.is_expedited:
                     raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
-                raise StorageError(
+                raise _OpenTransactionError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
-                    f"{READ_S:.0f} s",
+                    f"{within_s:.0f} s",
                     "a transaction is open there; it ends at its timeout",
                 )
 

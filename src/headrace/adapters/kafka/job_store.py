@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -41,6 +40,7 @@ from headrace.adapters.kafka.positions import (
     positions_of,
     shared_ssps,
 )
+from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -54,7 +54,6 @@ FENCE_S = 30.0
 START_TRIES = 3
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
-_SORT_KEY = attrgetter("sort_key")
 JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
 
 
@@ -103,6 +102,7 @@ class KafkaJobStore(JobStore):
         reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
+        self._system.own_topics.driven.add(self.application)
         try:
             return self._new_epoch(holder, since_us, now_us)
         except BaseException:  # the next driver need not wait until the heartbeat is old
@@ -186,6 +186,7 @@ class KafkaJobStore(JobStore):
             pass
         finally:
             self._held = None
+            self._system.own_topics.driven.discard(self.application)
             self._coordinator.close()
 
     def holder(self) -> DriverLease | None:
@@ -278,18 +279,7 @@ class KafkaJobStore(JobStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        values, text = self._checkpoints.refresh().items(), f"of application {self.application!r}"
-        stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
-        # a position of another version of the model is not a position
-        found = {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}
-        missing = [task.name for task in model.tasks if task.name not in found]
-        if missing:
-            raise StorageError(
-                f"application {self.application!r}: task {missing[0]} has committed, but its checkpoint is not in topic "
-                f"{checkpoint_topic(self.application)!r}",
-                "records were removed from that topic: restore it, or run the application under another name",
-            )
-        return {task: found[task] for task in sorted(found.keys() & {task.name for task in model.tasks}, key=_SORT_KEY)}
+        return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
 
     # --- rounds: workers commit -------------------------------------------------------------------------------------
 

@@ -1,0 +1,38 @@
+"""The checkpoints that the containers of an application have committed, read from their topic."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.codec.documents import decode
+from headrace.errors import StorageError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import JobModel
+from headrace.model.tasks import TaskName
+
+_SORT_KEY = attrgetter("sort_key")
+
+
+def stored_checkpoints(topic: CompactedTopic, model: JobModel, *, is_held: bool) -> dict[TaskName, Checkpoint]:
+    """The checkpoint of every task of `model`; `StorageError` where one is missing. Who does not hold the application
+    (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only."""
+    tasks = [task.name for task in model.tasks]
+    found = _of_model(topic.refresh(wait=is_held), model)
+    if not is_held and any(task not in found for task in tasks):  # a transaction ends in one topic before the other
+        found = _of_model(topic.refresh(), model)
+    for task in tasks:
+        if task not in found:
+            raise StorageError(
+                f"application {model.application!r}: task {task} has committed, but its checkpoint is not in topic "
+                f"{topic.topic!r}",
+                "records were removed from that topic: restore it, or run the application under another name",
+            )
+    return {task: found[task] for task in sorted(tasks, key=_SORT_KEY)}
+
+
+def _of_model(values: dict[bytes, bytes], model: JobModel) -> dict[TaskName, Checkpoint]:
+    of = f"of application {model.application!r}"
+    stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {of}") for key, value in values.items()]
+    # a position of another version of the model is not a position
+    return {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}
