@@ -78,3 +78,27 @@ def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
     world.judge(report)
     print(report)
     report.verify(landed_min=len(STEPS))
+
+
+def test_a_container_that_has_committed_does_not_wait_for_one_of_its_spark_task_that_was_killed(
+    tmp_path: Path, children: Children, on_kafka: Place, spark: Any
+) -> None:
+    """Both are in one Spark task, which Spark tries again: the second's transaction, still open, ends in that try only. One of
+    some kills comes when the second has sent its checkpoint, and what it sent has arrived."""
+    environment = spark.sparkContext.environment
+    report = KillReport()
+    world = SeededWorld(tmp_path, on_kafka, children, SEED)
+    world.produce(200)
+    run = world.run_of(keys={"config": {"kafka.transaction.timeout.ms": "600000", "kafka.linger.ms": "0"}})
+    log = tmp_path / "steps.log"
+    kills = [f"kill:kafka:8:{count}@{tmp_path / f'step-8-{count}'}" for count in range(2, 22, 4)]
+    environment |= {"HEADRACE_TEST_STEPS": ",".join(kills), "HEADRACE_TEST_STEPS_LOG": str(log)}
+    try:
+        usual(run, spark).start(until="caught-up").wait(60)
+    finally:
+        for name in ("HEADRACE_TEST_STEPS", "HEADRACE_TEST_STEPS_LOG"):
+            environment.pop(name, None)
+    for number, _ in enumerate(kills):
+        report.fault("kafka 8", "SIGKILL of a Python worker", landed=number < len(log.read_text().splitlines()))
+    world.judge(report)
+    report.verify(landed_min=len(kills))

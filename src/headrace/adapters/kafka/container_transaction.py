@@ -30,12 +30,22 @@ from headrace.adapters.kafka.clients import (
     take_id,
 )
 from headrace.adapters.kafka.names import lane_id
-from headrace.adapters.kafka.positions import Position, by_group, committed_epoch, committed_positions, offsets_by_group
+from headrace.adapters.kafka.positions import (
+    Position,
+    PositionsUnreadError,
+    by_group,
+    committed_epoch,
+    committed_positions,
+    offsets_by_group,
+)
 from headrace.errors import HeadraceError, RecordTooLargeError, RoundFailedError, StorageError
 from headrace.exchange.fault_injection import reached
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
+
+
+KEPT_S = 1.0  # for this long a kept producer waits for positions that an open transaction holds back: not its own is open
 
 
 class Verdict(Enum):
@@ -89,9 +99,13 @@ class LaneTransaction:
         kept = _producers.take(self._key)
         if kept is not None and lane.producer_of == process_token():
             self._producer = kept
-        else:
-            self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
-            self._call(take_id, self._producer, ANSWER_S)
+            reached("kafka", 2)
+            self._check_epoch()
+            # An attempt in another process may have taken the lane since: where it died, its transaction is open.
+            with suppress(PositionsUnreadError):
+                return self._verdict(base, KEPT_S)
+        self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
+        self._call(take_id, self._producer, ANSWER_S)
         reached("kafka", 2)
         self._check_epoch()
         return self._verdict(base)
@@ -106,10 +120,11 @@ class LaneTransaction:
                 "another driver took over",
             )
 
-    def _verdict(self, base: Sequence[Position]) -> Verdict:
+    def _verdict(self, base: Sequence[Position], within_s: float = ANSWER_S) -> Verdict:
         rounds: set[str] = set()
         for group, positions in by_group(base).items():
-            found = committed_positions(self._lane.client, group, [(p.topic, p.partition) for p in positions])
+            places = [(p.topic, p.partition) for p in positions]
+            found = committed_positions(self._lane.client, group, places, within_s=within_s)
             for position in positions:
                 offset, note = found.get((position.topic, position.partition), (-1, None))
                 rounds.add(note.r if note is not None else "")

@@ -29,6 +29,10 @@ _MOVING = frozenset(
 )  # fmt: skip
 
 
+class PositionsUnreadError(RoundFailedError):
+    """The positions of a group could not be read in time: no broker answers, or an open transaction holds them back."""
+
+
 class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """The metadata of a position in the group: which round committed it, under which plan, with which state."""
 
@@ -87,18 +91,22 @@ def offsets_by_group(positions: Iterable[Position]) -> dict[str, list[TopicParti
 
 
 def committed_positions(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
+    client: Mapping[str, Any],
+    group: str,
+    partitions: Sequence[tuple[str, int]],
+    deadline: Deadline | None = None,
+    within_s: float = ANSWER_S,
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
     """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not. Waits while a
-    transaction holds them back."""
+    transaction holds them back, `PositionsUnreadError` after `within_s`."""
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
         found = retried_in_pieces(
-            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, deadline or Deadline(), _MOVING
+            lambda piece_s: consumer.committed(wanted, timeout=piece_s), within_s, deadline or Deadline(), _MOVING
         )
     except KafkaException as error:
-        raise RoundFailedError(
+        raise PositionsUnreadError(
             f"the positions of group {group!r} cannot be read: {error_text(error)}",
             "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
         ) from None

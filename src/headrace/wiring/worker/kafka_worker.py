@@ -76,8 +76,11 @@ class KafkaWorkerPorts(WorkerState):
         return container_positions(self._program.application, self._title, self._plan.lane, checkpoints, self._shared)
 
     def _committed_before(self) -> list[Checkpoint]:
-        """What an attempt of this very round has committed: the checkpoints are in their topic."""
-        topic = CompactedTopic(self._client, checkpoint_topic(self._program.application))
+        """What an attempt of this very round has committed: the checkpoints are in their topic.
+
+        They are read without regard to transactions: ours is known to be committed, nothing was written by this lane since,
+        and that of another container may be open behind which ours could not be seen, until this very Spark task ends it."""
+        topic = CompactedTopic(self._client, checkpoint_topic(self._program.application), uncommitted=True)
         try:
             stored = topic.refresh()
         finally:
