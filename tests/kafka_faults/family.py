@@ -1,4 +1,4 @@
-"""Finds the processes of a driver on Spark, as the kernel knows them: its JVM, the daemon of Python workers, the workers."""
+"""Finds the processes of a driver on Spark, as the kernel knows them: its JVM, the daemons of Python workers, the workers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ WINDOW_S = 0.1  # a worker that used the processor within it is at work
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The processes below a driver; `jvm` and `daemon` are None where they do not run (yet)."""
+    """The processes below a driver; `jvm` is None where it does not run (yet). Spark may have several daemons."""
 
     driver: int
     jvm: int | None
-    daemon: int | None
+    daemons: tuple[int, ...]
     workers: tuple[int, ...]
 
     @property
     def below(self) -> tuple[int, ...]:
         """All but the driver."""
-        return tuple(pid for pid in (self.jvm, self.daemon, *self.workers) if pid is not None)
+        return (() if self.jvm is None else (self.jvm,)) + self.daemons + self.workers
 
 
 def family_of(driver: int) -> Family:
@@ -34,9 +34,9 @@ def family_of(driver: int) -> Family:
     for pid, fields in parents.items():
         if fields[0] != "Z":
             below.setdefault(int(fields[1]), []).append(pid)
-    jvm = _first(pid for pid in below.get(driver, ()) if "org.apache.spark.deploy.SparkSubmit" in _command(pid))
-    daemon = None if jvm is None else _first(pid for pid in below.get(jvm, ()) if "pyspark.worker" in _command(pid))
-    return Family(driver, jvm, daemon, () if daemon is None else tuple(sorted(below.get(daemon, ()))))
+    jvms = _named("org.apache.spark.deploy.SparkSubmit", below.get(driver, ()))
+    daemons = tuple(daemon for jvm in jvms for daemon in _named("pyspark.worker", below.get(jvm, ())))
+    return Family(driver, next(iter(jvms), None), daemons, tuple(pid for one in daemons for pid in sorted(below.get(one, ()))))
 
 
 def busy_workers(driver: int) -> list[int]:
@@ -74,8 +74,9 @@ def ended(pids: Collection[int], within_s: float) -> list[int]:
     return left
 
 
-def _first(pids: Iterable[int]) -> int | None:
-    return next(iter(sorted(pids)), None)
+def _named(part: str, pids: Iterable[int]) -> tuple[int, ...]:
+    """Those that have this in their command line."""
+    return tuple(sorted(pid for pid in pids if part in _command(pid)))
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -8,6 +8,7 @@ along it. Then the job runs to its end, and `storm_verdict` judges.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -171,9 +172,12 @@ class Struck:
             if found := self._stopped():
                 return found[0]
             time.sleep(0.01)
-        self._armed.write_bytes(b"")
-        time.sleep(0.2)  # for one that was just there
-        return next(iter(self._stopped()), None)
+        with self._armed.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as a worker counts itself
+            is_sprung = os.fstat(file.fileno()).st_size >= ARRIVALS_MAX
+            if not is_sprung:
+                file.truncate(0)
+        return self._wait_for(self._stopped, "a worker that stops")[0] if is_sprung else None
 
     def _stopped(self) -> list[int]:
         return [pid for pid in family_of(self._pid).workers if state_of(pid) in ("T", "t")]
