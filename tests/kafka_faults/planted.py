@@ -168,7 +168,7 @@ def _no_heartbeat_check() -> None:
 @_bug("read unstable checkpoints")
 def _unstable() -> None:
     """What is in a transaction that was never committed counts as a checkpoint."""
-    _put(compacted, "reader", partial(clients.reader, isolation="read_uncommitted"))
+    _put(compacted, "reader", lambda client, group, isolation: clients.reader(client, group, isolation="read_uncommitted"))
 
 
 @_bug("read up to the high watermark, committed or not")
