@@ -247,3 +247,20 @@ def test_names_of_producers_and_strangers_are_of_no_round() -> None:
     for parts in (("..",), ("a/b", "c"), ("",)):
         with pytest.raises(InvalidNameError):
             new_file_name(parts)
+
+
+@pytest.mark.parametrize("headers", [None, [[{"name": "n", "value": b"v"}]] + [None] * 199_998 + [[]]], ids=["none", "first"])
+def test_a_chunk_is_as_large_as_its_own_records(tmp_path: Path, headers: Any) -> None:
+    """Of a batch without headers each chunk held the offsets of all of it: at 2 million records nine times its own bytes."""
+    whole = batch([b"12345678"] * 200_000, headers=headers)
+    at_once, one_by_one = ChunkWriter(tmp_path, PRODUCER_PARTS), ChunkWriter(tmp_path, PRODUCER_PARTS)
+    at_once.write("s", 0, whole)
+    for start in range(0, 200_000, CHUNK_RECORDS_MAX):
+        piece = whole.slice(start, CHUNK_RECORDS_MAX)
+        one_by_one.write("s", 0, pa.RecordBatch.from_pylist(piece.to_pylist(), schema=RECORD_SCHEMA))
+    lengths = [chunk.length for chunk in at_once.close()]
+    assert lengths == pytest.approx([chunk.length for chunk in one_by_one.close()], rel=0.05)
+    assert sum(part.num_rows for _, part in read_range(tmp_path, committed(at_once._chunks), 0, 200_000)) == 200_000
+    assert pa.Table.from_batches([part for _, part in read_range(tmp_path, committed(at_once._chunks), 0, 200_000)]).equals(
+        pa.Table.from_batches([whole])
+    )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.core.keys.hashing import key_hash, murmur2, null_key_hash, null_key_partition, partition_of, routing_hash
 from headrace.core.keys.key_layout import KEY_BYTES_MAX, SUB_BYTES_MAX, state_key
 from headrace.worker.batch_keys import (
+    _AT_ONCE,
     key_hashes,
     key_lows,
     murmur2_many,
@@ -17,6 +18,7 @@ from headrace.worker.batch_keys import (
     state_keys,
     xxh64_many,
 )
+from headrace.worker.rows import order_of
 
 keys = st.binary(max_size=13) | st.integers(250, 262).map(lambda n: bytes(range(1, 251)) + b"\xff" * (n - 250))
 long_keys = keys | st.integers(KEY_BYTES_MAX - 2, KEY_BYTES_MAX + 3).map(lambda n: b"k" * n)
@@ -47,6 +49,20 @@ def test_xxh64_of_many_of_one_length(length: int) -> None:
     random = np.random.default_rng(length)
     found = [random.bytes(length) for _ in range(100)]
     assert xxh64_many(pa.array(found, pa.binary())).tolist() == [key_hash(key) for key in found]
+
+
+def test_more_keys_than_are_hashed_at_once() -> None:
+    random = np.random.default_rng(5)
+    found = [random.bytes(int(length)) for length in random.integers(0, 12, 2 * _AT_ONCE + 3)]
+    array = pa.array([b"skipped", *found], pa.binary()).slice(1)
+    assert murmur2_many(array).tolist() == [murmur2(key) for key in found]
+    assert xxh64_many(array).tolist() == [key_hash(key) for key in found]
+
+
+@given(st.lists(st.integers(0, 5) | st.integers(0, 70_000) | st.integers(0, 2**32 - 1)))
+def test_the_order_of_numbers(numbers: list[int]) -> None:
+    array = np.array(numbers, np.int64)
+    assert order_of(array).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 @given(st.lists(st.tuples(st.none() | keys, st.integers(0, offsets_max))))

@@ -28,9 +28,15 @@ def texts_of(outputs: Outputs) -> list[str]:
     return [key.as_py().decode() for _, batch, _ in outputs.batches() for key in batch.column(0)]
 
 
-@pytest.mark.parametrize("piece_bytes", [256 * 1024 * 1024, 300])
-def test_virtual_tasks_write_in_the_order_of_the_whole_task(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+PIECES = [(256 * 1024 * 1024, 50_000), (300, 50_000), (256 * 1024 * 1024, 7), (100, 20)]
+
+
+@pytest.mark.parametrize(("piece_bytes", "piece_records"), PIECES)
+def test_virtual_tasks_write_in_the_order_of_the_whole_task(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, piece_records: int
+) -> None:
     monkeypatch.setattr(task_outputs, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(task_outputs, "PIECE_RECORDS", piece_records)
 
     @settings(max_examples=200, deadline=None)
     @given(
@@ -69,10 +75,19 @@ def test_virtual_tasks_write_in_the_order_of_the_whole_task(monkeypatch: pytest.
     check()
 
 
+@pytest.mark.parametrize("piece_records", [50_000, 5])
 @settings(max_examples=200, deadline=None)
-@given(emitted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(-1, 9)), max_size=40))
-def test_no_tasks_records_change_places(emitted: list[tuple[int, int, int]]) -> None:
+@given(
+    emitted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(-1, 9) | st.integers(0, 10_000)), max_size=40)
+)
+def test_no_tasks_records_change_places(piece_records: int, emitted: list[tuple[int, int, int]]) -> None:
     """Also where it emits what came of a later record first, as timers, joins and suppressed results do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(task_outputs, "PIECE_RECORDS", piece_records)
+        _check_that_no_tasks_records_change_places(emitted)
+
+
+def _check_that_no_tasks_records_change_places(emitted: list[tuple[int, int, int]]) -> None:
     outputs = Outputs({"out": 3})
     tasks = [outputs.of_task() for _ in range(3)]
     texts: list[list[str]] = [[], [], []]

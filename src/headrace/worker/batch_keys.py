@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ U64 = npt.NDArray[np.uint64]
 _VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a further loop for keys of that length
 _M = np.uint32(MURMUR2_FACTOR)
 _WORD, _XXH64_STRIPE = 8, 32  # xxh64 takes stripes of longer keys, of shorter ones words
+_TAILS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)  # what of a word the last 0 to 3 bytes of a key are
+_AT_ONCE = 8_192  # keys hashed at once: what is computed on the way stays in the processor's cache
 _FEW = 16  # keys of one length: fewer are hashed one by one
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(number)
@@ -34,6 +37,8 @@ _REVERSED_BYTE = np.frombuffer(REVERSED_BYTE, dtype=np.uint8)
 
 def murmur2_many(keys: pa.BinaryArray) -> U32:
     """`core.keys.hashing.murmur2` of each key of a binary array; what stands for a null key means nothing."""
+    if len(keys) > _AT_ONCE:
+        return np.concatenate([murmur2_many(keys.slice(start, _AT_ONCE)) for start in range(0, len(keys), _AT_ONCE)])
     starts, lengths, data = _layout(keys)
     state = np.uint32(MURMUR2_SEED) ^ lengths.astype(np.uint32)
     whole = np.where(lengths <= _VECTOR_BYTES_MAX, lengths & ~3, 0)
@@ -55,6 +60,8 @@ def partitions_of(keys: pa.BinaryArray, offsets: I64, partitions: int) -> npt.ND
     """The partition of each record: by its key as `partition_of`, or by its offset as `null_key_partition`."""
     assert partitions >= 1, partitions
     assert len(keys) == len(offsets), (len(keys), len(offsets))
+    if partitions == 1:
+        return np.zeros(len(keys), np.int32)
     hashes = murmur2_many(keys) & np.uint32(0x7FFFFFFF)
     result = (hashes % np.uint32(partitions)).astype(np.int32)
     if keys.null_count:
@@ -80,13 +87,17 @@ def key_lows(keys: pa.BinaryArray, offsets: I64) -> npt.NDArray[np.int32]:
 
 def xxh64_many(keys: pa.BinaryArray) -> U64:
     """`core.keys.hashing.key_hash` of each key of a binary array; what stands for a null key means nothing."""
+    if len(keys) > _AT_ONCE:
+        return np.concatenate([xxh64_many(keys.slice(start, _AT_ONCE)) for start in range(0, len(keys), _AT_ONCE)])
     starts, lengths, data = _layout(keys)
-    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])  # so that a word may be read at each byte
+    shortest, longest = int(lengths.min(initial=KEY_BYTES_MAX)), int(lengths.max(initial=0))
+    if shortest == longest < _XXH64_STRIPE:
+        return _xxh64_of_length(data, starts, longest)
     hashes = np.empty(len(starts), np.uint64)
     for length in np.unique(lengths).tolist():  # keys of one length take the same steps: most streams have few lengths
         some = np.flatnonzero(lengths == length)
         if length < _XXH64_STRIPE and len(some) >= _FEW:
-            hashes[some] = _xxh64_of_length(padded, starts[some], length)
+            hashes[some] = _xxh64_of_length(data, starts[some], length)
         else:
             found = (data[starts[i] : starts[i] + length].tobytes() for i in some.tolist())
             hashes[some] = np.fromiter(map(xxh64_intdigest, found, repeat(KEY_HASH_SEED)), np.uint64, len(some))
@@ -94,21 +105,38 @@ def xxh64_many(keys: pa.BinaryArray) -> U64:
 
 
 def _xxh64_of_length(data: npt.NDArray[np.uint8], at: I64, length: int) -> U64:
-    """Of the `length` bytes, less than a stripe, from each place on."""
+    """Of the `length` bytes, less than a stripe, from each place on. In place: new arrays would take as long as the sums."""
     state = np.full(len(at), (KEY_HASH_SEED + int(_P5) + length) % (1 << 64), np.uint64)
-    words = np.ndarray((len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))  # one number per byte, overlapping
+    spare = np.empty_like(state)
     for done in range(0, length - length % _WORD, _WORD):
-        state ^= _rotated(words[at + done] * _P2, 31) * _P1
-        state = _rotated(state, 27) * _P1 + _P4
+        word = _words(data, at + done, "<u8")
+        word *= _P2
+        _rotate(word, 31, spare)
+        word *= _P1
+        state ^= word
+        _rotate(state, 27, spare)
+        state *= _P1
+        state += _P4
     done = length - length % _WORD
     if length - done >= _WORD // 2:
-        state = _rotated(state ^ ((words[at + done] & np.uint64(0xFFFFFFFF)) * _P1), 23) * _P2 + _P3
+        np.multiply(_words(data, at + done), _P1, out=spare)
+        state ^= spare
+        _rotate(state, 23, spare)
+        state *= _P2
+        state += _P3
         done += _WORD // 2
     for place in range(done, length):
-        state = _rotated(state ^ (data[at + place].astype(np.uint64) * _P5), 11) * _P1
-    state = (state ^ (state >> np.uint64(33))) * _P2
-    state = (state ^ (state >> np.uint64(29))) * _P3
-    return state ^ (state >> np.uint64(32))
+        np.multiply(data[at + place], _P5, out=spare)
+        state ^= spare
+        _rotate(state, 11, spare)
+        state *= _P1
+    for bits, factor in ((33, _P2), (29, _P3)):
+        np.right_shift(state, np.uint64(bits), out=spare)
+        state ^= spare
+        state *= factor
+    np.right_shift(state, np.uint64(32), out=spare)
+    state ^= spare
+    return state
 
 
 def null_key_hashes(offsets: I64) -> U64:
@@ -151,13 +179,17 @@ def _layout(keys: pa.BinaryArray) -> tuple[I64, I64, npt.NDArray[np.uint8]]:
     return bounds[:-1], lengths, np.frombuffer(data_buffer, dtype=np.uint8)
 
 
-def _words(data: npt.NDArray[np.uint8], starts: I64) -> U32:
-    every = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))  # one number per byte, overlapping
-    return every[starts].astype(np.uint32, copy=False)
+def _words(data: npt.NDArray[np.uint8], starts: I64, kind: str = "<u4") -> npt.NDArray[Any]:
+    size = np.dtype(kind).itemsize
+    every = np.ndarray((len(data) - size + 1,), dtype=kind, buffer=data, strides=(1,))  # one number per byte, overlapping
+    return every[starts]
 
 
-def _rotated(state: U64, bits: int) -> U64:
-    return (state << np.uint64(bits)) | (state >> np.uint64(64 - bits))
+def _rotate(state: U64, bits: int, spare: U64) -> None:
+    """By `bits` to the left, in place; what was in `spare` is lost."""
+    np.right_shift(state, np.uint64(64 - bits), out=spare)
+    np.left_shift(state, np.uint64(bits), out=state)
+    state |= spare
 
 
 def _with_word(state: U32, word: U32) -> U32:
@@ -169,12 +201,12 @@ def _with_word(state: U32, word: U32) -> U32:
 
 def _with_tail(state: U32, starts: I64, lengths: I64, data: npt.NDArray[np.uint8]) -> U32:
     """Mix in the last 1 to 3 bytes of the keys that have such (more: the key is not ours to hash)."""
-    some = np.flatnonzero((lengths > 0) & (lengths < 4))
-    if not len(some):
+    ours = (lengths > 0) & (lengths < 4)
+    if not ours.any():
         return state
-    tail = data[starts[some]].astype(np.uint32)
-    for place in (1, 2):
-        more = np.flatnonzero(lengths[some] > place)
-        tail[more] |= data[starts[some[more]] + place].astype(np.uint32) << np.uint32(8 * place)
-    state[some] = (state[some] ^ tail) * _M
-    return state
+    if len(data) < 4:
+        data = np.concatenate([data, np.zeros(4, np.uint8)])
+    at = np.minimum(starts, len(data) - 4)  # of the data's last bytes there is no word of their own
+    words = _words(data, at) >> (8 * (starts - at)).astype(np.uint32)
+    mixed = (state ^ (words & _TAILS[np.where(ours, lengths, 0)])) * _M
+    return np.where(ours, mixed, state)

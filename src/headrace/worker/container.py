@@ -35,7 +35,7 @@ from headrace.worker.merging import merging_tasks
 from headrace.worker.outputs import Outputs
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.round_limits import RoundLimits, Stopped
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Field, Rows, order_of
 from headrace.worker.state.own_keys import check_own_keys
 from headrace.worker.task import FarTimes, TaskRun
 from headrace.worker.task_queues import Part
@@ -252,7 +252,7 @@ class _Container:
                 rows = replace(rows, own_us=None)  # far times are looked at once
             return
         buckets = self.measures.lows(rows) & (factor - 1)
-        order = np.argsort(buckets, kind="stable")
+        order = order_of(buckets)
         bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
         places = {}
         for task_run in readers:

@@ -153,6 +153,19 @@ def flat(array: Any) -> Any:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
+def order_of(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """What sorts integers from 0 to before 2 ** 32; equal ones keep their order. numpy sorts 16 bits by counting, in a tenth
+    of the time of more.
+
+    >>> order_of(np.array([70_000, 3, 70_000, 0])).tolist()
+    [3, 1, 0, 2]
+    """
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    if len(numbers) and int(numbers.max()) >> 16:
+        order = order[np.argsort((numbers >> 16)[order].astype(np.uint16), kind="stable")]
+    return order
+
+
 def _serde(field: Field) -> Serde:
     assert field.serde is not None, "these values have no serde; building the topology must have refused this"
     return field.serde

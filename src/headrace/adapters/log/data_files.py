@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
 from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
-from headrace.codec.record_batches import RECORD_SCHEMA, refuse_too_large
+from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA, refuse_too_large
 from headrace.errors import StorageError
 from headrace.state.durable import make_durable_folder, sync_folder
 
@@ -112,7 +113,7 @@ class ChunkWriter:
         batch = pending.batches[0] if len(pending.batches) == 1 else pa.concat_batches(pending.batches)
         self._buffered -= pending.bytes
         pending.batches, pending.records, pending.bytes = [], 0, 0
-        message = batch.serialize()
+        message = _slim(batch).serialize()
         try:
             if self._file is None:
                 make_durable_folder(self._path.parent, self._root)
@@ -192,6 +193,17 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [column.cast(wanted.type) for column, wanted in zip(batch.columns, RECORD_SCHEMA, strict=True)], schema=RECORD_SCHEMA
     )
+
+
+def _slim(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch`, to be written alone. Where none of its records has headers, Arrow would write the offsets of the headers' names
+    and values of all the batch that this is a slice of, twice 4 bytes per record of that, into each chunk."""
+    headers = batch.column(3)
+    if len(headers.flatten()):
+        return batch
+    bounds, values = pa.array(np.zeros(len(headers) + 1, np.int32)), pa.array([], HEADERS_TYPE.value_type)
+    none = pa.ListArray.from_arrays(bounds, values, HEADERS_TYPE, mask=headers.is_null())
+    return pa.RecordBatch.from_arrays([*batch.columns[:3], none], schema=RECORD_SCHEMA)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

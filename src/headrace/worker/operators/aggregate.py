@@ -26,7 +26,7 @@ from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
-from headrace.worker.rows import Field, Rows, flat
+from headrace.worker.rows import Field, Rows, flat, order_of
 
 _BIAS = np.uint64(1 << 63)
 State = list[Any]  # of named aggregates: one part for each accumulator
@@ -246,7 +246,7 @@ def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[A
     >>> running_counts(np.array([0, 1, 0, 0])).tolist()
     [1, 1, 2, 3]
     """
-    order = np.argsort(numbers, kind="stable")
+    order = order_of(numbers)
     by_group = numbers[order]
     firsts = np.flatnonzero(np.diff(by_group, prepend=-1))
     counts = np.empty(len(numbers), np.int64)

@@ -62,7 +62,8 @@ def _array(rows: Rows, path: str, streams: list[tuple[str, int]]) -> tuple[Any, 
     objects, failures = field.objects()
     if failures:
         return [None] * len(rows), failures
-    return [_inside(value, rest.split(".")) if rest else value for value in objects], []
+    names = rest.split(".") if rest else []
+    return [_inside(value, names) for value in objects] if names else objects, []
 
 
 def _inside(value: Any, names: list[str]) -> Any:
@@ -103,6 +104,8 @@ def _presence(array: Any) -> Any:
 
 def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
     """Scalars of any kinds; failures for values that are none, or no numbers where only these are taken."""
+    if (whole := _plain_numbers(values)) is not None and (kinds <= COUNTS or pc.all(pc.is_finite(whole), min_count=0).as_py()):
+        return _placed(whole, path), []
     expected = "a number" if kinds & TOTALS else "a scalar"
     bad: dict[int, Exception] = {}
     by_type: dict[type, list[Any]] = {}
@@ -122,7 +125,9 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
             bad[i] = error
             continue
         kind = type(value) if not is_number else int if isinstance(value, int) else float
-        by_type.setdefault(kind, [None] * len(values))[i] = value
+        if kind not in by_type:
+            by_type[kind] = [None] * len(values)
+        by_type[kind][i] = value
     columns: dict[str, Any] = {}
     for mine in by_type.values():
         array, failures = _of_one_type(mine, path)
@@ -130,6 +135,17 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
         for name, placed in _placed(array, path).items():  # of one type to Arrow, as a date and a text
             columns[name] = pc.coalesce(columns[name], placed) if name in columns else placed
     return columns or {path: pa.nulls(len(values))}, sorted(bad.items())
+
+
+def _plain_numbers(values: list[Any]) -> Any:
+    """The column of values that are all of type `int`, and of 64 bits, or all of type `float`; None for others."""
+    types = set(map(type, values)) - {type(None)}
+    if types not in ({int}, {float}):
+        return None
+    try:
+        return pa.array(values, pa.int64() if types == {int} else pa.float64(), from_pandas=False)
+    except OverflowError:
+        return None
 
 
 def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
