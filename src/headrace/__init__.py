@@ -36,6 +36,7 @@ from headrace.errors import (
     AppLoadError,
     ArtifactError,
     ConfigError,
+    DiskFullError,
     EndlessTimersError,
     FencedError,
     HeadraceError,
@@ -109,10 +110,10 @@ __all__ = [
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
-    "HeadraceError", "AppLoadError", "ArtifactError", "ConfigError", "EndlessTimersError", "FencedError",
-    "IncompatibleChangeError", "InvalidNameError", "JobHeldError", "NotSupportedError", "OffsetOutOfRangeError",
-    "OutOfRangeError", "RecordError", "RecordTooLargeError", "RegistryError", "RoundFailedError", "SchemaError", "SerdeError",
-    "SetupError", "StartpointError", "StateError", "StorageError", "StreamExistsError", "StreamNotFoundError",
+    "HeadraceError", "AppLoadError", "ArtifactError", "ConfigError", "DiskFullError", "EndlessTimersError",
+    "FencedError", "IncompatibleChangeError", "InvalidNameError", "JobHeldError", "NotSupportedError",
+    "OffsetOutOfRangeError", "OutOfRangeError", "RecordError", "RecordTooLargeError", "RegistryError", "RoundFailedError",
+    "SchemaError", "SerdeError", "SetupError", "StartpointError", "StateError", "StorageError", "StreamExistsError", "StreamNotFoundError",
     "TopologyError", "UnavailableError", "WaitTimeoutError",
 ]  # fmt: skip
 

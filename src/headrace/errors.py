@@ -150,6 +150,10 @@ class StoreDamagedError(StateError):
     """A local store holds other bytes than were written. It is a cache: opened again, it is rebuilt from its files."""
 
 
+class DiskFullError(StateError):
+    """The disk of a local store is full."""
+
+
 class StartpointError(HeadraceError, ValueError):
     """A startpoint has a field of a wrong type or value; or one that is named is not there, or is done with: it cannot be
     changed any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,16 @@ def test_losing_the_folder_under_an_open_environment_is_noticed(place: Place) ->
     shutil.rmtree(place.local)  # while this process has it open
     assert place.read(head)[0] == contents
     assert [folder for folder in environments._open if folder.parent == place.local] == [place.data_file().parent]
+
+
+def test_what_another_process_removes_gives_its_room_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "_LOOK_S", 0.0)
+    place.round(None, ROUNDS[0])
+    removed, place.local = place.local, place.local.with_name("Partition_1")
+    shutil.rmtree(removed)
+    place.read(None)
+    held = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert [file for file in held if str(removed) in file] == []
 
 
 def test_an_old_generation_is_removed(place: Place) -> None:

@@ -9,6 +9,7 @@ import errno
 import os
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Meta, packed
-from headrace.errors import StateError, StoreDamagedError
+from headrace.errors import DiskFullError, StateError, StoreDamagedError
 from headrace.state.batches import db_of
 
 DATA_FILE = "data.mdb"
@@ -30,6 +31,10 @@ _DATABASES_MAX = 64
 _READERS_MAX = 1024
 _IDLE_MAX = max(128, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))  # each holds two open files
 _DOUBLINGS_MAX = 30
+
+_FULL_BYTES = 1024 * 1024  # LMDB writes less at once, and says of a write that was cut short no more than that it failed
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOOK_S = 1.0
 
 _NOT_DAMAGE = (lmdb.MapFullError, lmdb.MapResizedError, lmdb.DiskError, lmdb.MemoryError, lmdb.ReadersFullError)
 
@@ -45,10 +50,22 @@ def damage_named(folder: Path) -> Iterator[None]:
         hint = f"a task has room for {_DATABASES_MAX - 1} stores and indexes"
         raise StateError(f"local store {folder}: {error}", hint) from error
     except lmdb.Error as error:
-        if isinstance(error, _NOT_DAMAGE) or getattr(error, "code", 0) in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+        code = getattr(error, "code", 0)
+        if code in _FULL or (code == errno.EIO and shutil.disk_usage(folder).free < _FULL_BYTES):
+            raise disk_full(folder) from error
+        if isinstance(error, _NOT_DAMAGE) or code == errno.EACCES:
             hint = "see to its disk and limits, then start again"
             raise StateError(f"local store {folder}: {error}", hint) from error
         raise StoreDamagedError(f"local store {folder}: {error}") from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise disk_full(folder) from error
+        raise
+
+
+def disk_full(folder: Path) -> DiskFullError:
+    hint = "make room there, or set local_store_dir to a folder on a larger disk: local stores are made again from the state files"
+    return DiskFullError(f"local store {folder}: the disk is full", hint)
 
 
 @dataclass(slots=True)
@@ -181,6 +198,7 @@ def take(folder: Path) -> Environment:
     """The environment in `folder`, opened or made if need be, for the use of its owner until `give_back`."""
     with _lock:
         _forget_those_of_the_parent()
+        _close_removed()
         environment = _open.get(folder)
         if environment is None:
             environment = _open[folder] = _opened(folder)
@@ -228,6 +246,20 @@ def _close(folder: Path) -> None:
     if not _of_place[environment.place]:
         del _of_place[environment.place]
     environment.lmdb.close()
+
+
+_looked_s = 0.0
+
+
+def _close_removed() -> None:
+    """Close those that another process has removed since, as the stores of a former factor: open, they keep their room on the
+    disk. Looks at all that are idle, once in a while."""
+    global _looked_s
+    if time.monotonic() - _looked_s < _LOOK_S:
+        return
+    for folder in [one for one in _idle if not os.path.exists(one / DATA_FILE)]:
+        _close(folder)
+    _looked_s = time.monotonic()
 
 
 def _opened(folder: Path) -> Environment:

@@ -22,7 +22,7 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from headrace.adapters.lmdb.environments import DATA_FILE
+from headrace.adapters.lmdb.environments import DATA_FILE, damage_named
 from headrace.adapters.lmdb.ownership import owned_now
 from headrace.errors import StoreDamagedError
 from headrace.model.checkpoint import Head
@@ -67,13 +67,14 @@ def write_status(folder: Path, status: StoreStatus) -> None:
     """Write it over the one that is there. Not synced: after a power cut the boot id tells."""
     data = _ENCODER.encode(status)
     data += b" " * (-len(data) % _BYTES)
-    file = os.open(f"{folder}/{FILE_NAME}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(file, data, 0)
-        if os.fstat(file).st_size > len(data):  # one of another length, or none of ours
-            os.ftruncate(file, len(data))
-    finally:
-        os.close(file)
+    with damage_named(folder):
+        file = os.open(f"{folder}/{FILE_NAME}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(file, data, 0)
+            if os.fstat(file).st_size > len(data):  # one of another length, or none of ours
+                os.ftruncate(file, len(data))
+        finally:
+            os.close(file)
 
 
 def seal(folder: Path, run_id: str, boot_id: str, deadline_s: float) -> bool:

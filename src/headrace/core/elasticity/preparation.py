@@ -16,6 +16,7 @@ from headrace.model.tasks import TaskName
 
 PREPARED_BYTES_MIN = 8 * 1024 * 1024  # of state files; up to here stores are made within some 0.2 s
 LEFT_BYTES_MAX = 1024 * 1024  # so much is added within a round
+ROOM_TIMES = 4  # a store takes up to 3 times the bytes of the state files that it is made of, and the rounds need room too
 TURNS_MAX = 8  # under a load that changes more than is added meanwhile it is never near
 
 Heads = Mapping[TaskName, Head]
@@ -44,6 +45,11 @@ def bytes_left(prepared: Heads, now: Heads) -> int:
         added = added_files(prepared[name], head) if name in prepared else None
         left += _bytes_of(head.files if added is None else added)
     return left
+
+
+def room_needed(heads: Heads) -> int:
+    """How many bytes must be free on the disk for their stores to be made beside those that are in use."""
+    return ROOM_TIMES * bytes_to_read(heads)
 
 
 def is_worth_it(heads: Heads) -> bool:

@@ -9,7 +9,8 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from headrace.adapters.round_control.files import FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
 from headrace.core.keys.key_layout import slots_of
 from headrace.core.topology.program import Program
-from headrace.errors import StoreDamagedError
+from headrace.errors import DiskFullError, StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
@@ -71,12 +72,22 @@ class WorkerState:
             store.apply(store.identity, head.identity, lambda: files.batches(delta), self._applying)
         except StoreDamagedError as error:
             store.found_damaged(error)
+        except DiskFullError as error:
+            store.notes.append(error.message)  # the next opening finds room, or raises it
 
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
         folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
         files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
-        with open_task_store(folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying) as store:
+        make = partial(open_task_store, folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying)
+        with ExitStack() as opened:
+            try:
+                store = opened.enter_context(make())
+            except DiskFullError:
+                # Of a change of the elasticity factor, whose stores have no room beside the former ones.
+                if not remove_former_stores(folder.parent, self._tasks()):
+                    raise
+                store = opened.enter_context(make())
             state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
             self._remove_former_stores(folder.parent, task)
             state.notes, state.is_restored, state.held_files = store.troubles, store.is_restored, task.held_files
@@ -93,7 +104,10 @@ class WorkerState:
         here = f"{root} {self._program.sub_topology} {self._plan.lane}"
         if not task.held_files and _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
             _tidied[here] = self._plan.epoch
-            remove_former_stores(root, [TaskName.parse(one.name) for one in self._plan.tasks])
+            remove_former_stores(root, self._tasks())
+
+    def _tasks(self) -> list[TaskName]:
+        return [TaskName.parse(one.name) for one in self._plan.tasks]
 
     def _applying(self) -> None:
         reached(self._plan.system, APPLY_STEP[self._plan.system])
