@@ -113,8 +113,8 @@ __all__ = [
     "HeadraceError", "AppLoadError", "ArtifactError", "ConfigError", "DiskFullError", "EndlessTimersError",
     "FencedError", "IncompatibleChangeError", "InvalidNameError", "JobHeldError", "NotSupportedError",
     "OffsetOutOfRangeError", "OutOfRangeError", "RecordError", "RecordTooLargeError", "RegistryError", "RoundFailedError",
-    "SchemaError", "SerdeError", "SetupError", "StartpointError", "StateError", "StorageError", "StreamExistsError", "StreamNotFoundError",
-    "TopologyError", "UnavailableError", "WaitTimeoutError",
+    "SchemaError", "SerdeError", "SetupError", "StartpointError", "StateError", "StorageError", "StreamExistsError",
+    "StreamNotFoundError", "TopologyError", "UnavailableError", "WaitTimeoutError",
 ]  # fmt: skip
 
 _LATER = {

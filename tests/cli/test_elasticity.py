@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli.commands import application
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES
+from headrace.model.scale import ScaleRequest
 from support.world import caught_up, started, waited
 
 APP = """
@@ -103,6 +106,7 @@ def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
         (["set", "2048", "shop.py"], "expected a power of two, 1 to 1,024"),
         (["set", "0", "shop.py"], "expected a power of two"),
         (["set", "x", "shop.py"], "expected a whole number, found 'x'"),
+        (["set", "shop.py", "4"], "found 'shop.py'; the application comes after it: N shop.py"),
         (["set", "keep", "shop.py"], "keep alone changes nothing"),
         (["set", "2", "shop.py", "--containers", "0"], "at least 1"),
         (["set", "2", "shop.py", "--sub-topology", "by-night"], "no sub-topology 'by-night'; there are: source, by-all"),
@@ -117,3 +121,46 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(place: Path, arguments
     found = run(*arguments)
     assert found.exit_code != 0 and message in " ".join(found.output.split()), found.output
     assert shown()["requests"] == []
+
+
+def test_from_python_wrong_values_and_what_is_not_open_are_named(place: Path) -> None:
+    caught_up(app())
+    with pytest.raises(hr.ConfigError, match=r"hr\.elasticity of application 'shop' is not open\n.*with hr\.elasticity"):
+        hr.elasticity(app()).set(4)
+    with pytest.raises(hr.ConfigError, match=r"hr\.autosizing of application 'shop' is not open"):
+        hr.autosizing("shop", "log:./data").observations()
+    with pytest.raises(hr.ConfigError, match=r"5 is no application"):
+        hr.elasticity(5)
+    wrong: Any
+    with hr.elasticity(app()) as scales:
+        for wrong in (True, "4", 4.0, b"4"):
+            with pytest.raises(hr.ConfigError, match="expected a whole number, as int"):
+                scales.set(wrong)
+            with pytest.raises(hr.ConfigError, match="expected a whole number, as int"):
+                scales.set(containers=wrong)
+        for wrong in (5, None):
+            with pytest.raises(hr.ConfigError, match="expected text"):
+                scales.set(4, reason=wrong)
+        assert not scales.open_requests()
+
+
+def test_an_observation_says_that_a_change_is_requested_and_only_what_was_applied_has_a_pause(place: Path) -> None:
+    job = started(app())
+    try:
+        waited(lambda: job.status()["sub_topologies"]["source"]["records"] == 50, job)
+        with hr.autosizing("shop", "log:./data") as scales:
+            scales.set(4, sub_topology="by-all")
+            of = {one.sub_topology: one for one in scales.observations()}
+            assert of["by-all"].is_changing or of["by-all"].elasticity_factor == 4
+            waited(lambda: any(one.pause_us is not None for one in scales.history()), job)
+            assert not any(one.is_changing for one in scales.observations())
+            unreadable: Any = True
+            with hr.open_system("log:./data") as system:
+                for factor in (unreadable, 2):
+                    system.metadata_store("shop").request(SCALES, encode(ScaleRequest("me", 1, factor=factor)))
+            waited(lambda: sum(one.pause_us is not None for one in scales.history()) == 3, job)
+            assert {one.outcome.value: one.pause_us is None for one in scales.history()} == {"applied": False, "refused": True}
+    finally:
+        job.stop()
+    with pytest.raises(hr.ConfigError, match="the job has ended"):
+        job.set_elasticity(8)

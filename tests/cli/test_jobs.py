@@ -93,13 +93,13 @@ def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, 
         store = system.job_store("shop")
         epoch = store.acquire(this_process("run-1", now_us), now_us)
         assert "running: process" in fresh("status").stdout
-        assert "\nrecords, rates and rounds: of this run\n" in fresh("status").stdout
+        assert "\nrecords and rounds: of this run; records/s of the last minute\n" in fresh("status").stdout
         store.release(epoch)
         silent_us = now_us - 60_000_000
         store.acquire(this_process("run-2", silent_us), silent_us)
         assert "ended, or is stopped, without releasing the job" in fresh("status").stdout
         assert json.loads(fresh("status", "--json").stdout)["running"] is False
-        assert "\nrecords, rates and rounds: of the last run\n" in fresh("status").stdout
+        assert "\nrecords and rounds: of the last run; records/s on average\n" in fresh("status").stdout
 
 
 def test_tasks_shows_the_job_model(headrace: Run) -> None:

@@ -553,5 +553,5 @@ class TestTheSameFromPython:
             points.preview("sales", given)
 
     def test_it_is_used_in_a_with(self, ran: Run) -> None:
-        with pytest.raises(hr.ConfigError, match="are not open"):
+        with pytest.raises(hr.ConfigError, match=r"hr.startpoints of application .* is not open"):
             hr.startpoints("shop", system="log:./data").list()

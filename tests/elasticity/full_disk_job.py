@@ -1,5 +1,7 @@
-"""A job whose local stores are on a disk of their own, which has room for them twice, as a round that changes all of it needs, and not three times; it changes its elasticity
-factor and back. `python full_disk_job.py FOLDER` in a mount namespace; FOLDER/stores is such a disk."""
+"""A job whose local stores are on a disk of their own; it changes its elasticity factor and back.
+
+The disk has room for the stores twice, as a round that changes all of them needs, and not three times. `python
+full_disk_job.py FOLDER` in a mount namespace; FOLDER/stores is such a disk."""
 
 from __future__ import annotations
 

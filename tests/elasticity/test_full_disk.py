@@ -1,4 +1,4 @@
-"""A disk of local stores that has no room for a second copy of them: the change comes, the way back too, and a full one is named."""
+"""A disk of local stores without room for a second copy: the change comes, the way back too, and a full disk is named."""
 
 from __future__ import annotations
 

@@ -12,6 +12,36 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("dying_jvm.py")
+KILLED_AT_ITS_START = """
+import os, signal, sys
+import headrace as hr
+from headrace.adapters.spark import gateway
+
+connected, when = gateway._connected, sys.argv[1]
+
+def killed(address):
+    if when == "before it is connected":
+        os.kill(gateway._jvms[-1].pid, signal.SIGKILL)
+        gateway._jvms[-1].wait()
+    found = connected(address)
+    if when == "behind that":
+        os.kill(gateway._jvms[-1].pid, signal.SIGKILL)
+    return found
+
+gateway._connected = killed
+app = hr.App("job", "log:./data")
+app.stream("in", key=hr.String(), value=hr.String()).to("out")
+with hr.open_system("log:./data") as system:
+    system.create_stream("in", 1)
+    system.produce("in", [("a", "b")], key=hr.String(), value=hr.String())
+try:
+    app.run(until="caught-up", progress=False)
+except hr.SetupError as error:
+    print(error.message)
+gateway._connected = connected
+app.run(until="caught-up", progress=False)
+print("caught up")
+"""
 
 
 @pytest.mark.spark
@@ -32,3 +62,16 @@ def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goe
     assert told["values"] == list(range(20))
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") <= 3, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("when", ["before it is connected", "behind that"])
+def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has_another(tmp_path: Path, when: str) -> None:
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", KILLED_AT_ITS_START, when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environ, cwd=tmp_path)
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"Spark's JVM, process \d+, was killed by SIGKILL while it started", first), done.stderr
+    assert second == "caught up"
+    assert "Traceback" not in done.stderr, done.stderr

@@ -28,6 +28,15 @@ headrace elasticity show flights.py
 headrace elasticity show --application flight-delays --system log:./data --json"""
 
 
+def _factor(text: str) -> str:
+    """A number, or `keep`: seen before anything is loaded, as it is easily confused with the application."""
+    if text.endswith(".py") or ".py:" in text:
+        raise typer.BadParameter(f"expected a whole number or keep, found {text!r}; the application comes after it: N {text}")
+    if text != "keep":
+        whole_number()(text)
+    return text
+
+
 @contextmanager
 def opened_elasticity(target: Target) -> Iterator[Autosizing]:
     from headrace.client.autosizing import Autosizing
@@ -40,7 +49,9 @@ def opened_elasticity(target: Target) -> Iterator[Autosizing]:
 @about_an_application
 def set_scale(
     target: Target,
-    factor: Annotated[str, typer.Argument(metavar="N|keep", help="Virtual tasks per task: a power of two, 1 to 1,024.")],
+    factor: Annotated[
+        str, typer.Argument(parser=_factor, metavar="N|keep", help="Virtual tasks per task: a power of two, 1 to 1,024.")
+    ],
     containers: Annotated[
         str | None, typer.Option("--containers", metavar="N|auto", help="In how many containers the tasks run.")
     ] = None,
@@ -64,7 +75,7 @@ def set_scale(
     with opened_elasticity(target) as scales:
         preview = scales.preview(number, containers=wanted, sub_topology=sub_topology, reason=reason)
         if preview.refusal is not None:
-            fail(preview.refusal, "nothing was changed")
+            fail(preview.refusal)
         if not (preview.effects or preview.superseded):
             there = f"application {target.application} has {request_text(preview.request)} already"
             report(json, _described(preview, None), there)
@@ -80,6 +91,8 @@ def set_scale(
 
 
 def _when(preview: ScalePreview) -> str:
+    if any(one.after.factor < one.before.factor for one in preview.effects):
+        return "the job is running: it changes once the tasks that are merged have read up to the same position"
     if preview.is_large:
         return "the job is running, and first makes local stores for its new tasks; see headrace status"
     return "the job is running: it changes within a second"
@@ -100,7 +113,7 @@ def _print_preview(application: str, preview: ScalePreview, is_running: bool) ->
     print_table(names, rows, right=names[3:])
     print("state files stay where they are; local stores are made of them")
     if preview.pause_s is not None:
-        print(f"expected pause: {preview.pause_s:.1f} s without a commit, as such changes of this job took")
+        print(f"expected pause: {preview.pause_s:.2f} s in which no round runs, as in earlier changes of this job")
     else:
         print("expected pause: " + ("about 1 s; none is on record yet" if is_running else "none, as the job is not running"))
     for one in preview.effects:

@@ -55,8 +55,9 @@ def status(target: Target, json: JsonOption = False) -> None:
     """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
-    picked up yet. Records, rates and rounds are those of this run, as last reported; of the last run if the job is not
-    running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
+    picked up yet. Records and rounds are those of this run, as last reported; of the last run if the job is not running. JSON:
+    `counts_of` tells which. Records per second are those of the last minute, of the last run the average; JSON: `records_per_s`
+    is always the average. Other counters, such as dead_letters, are also given for all runs, where these have
     counted more. JSON: `metrics` of the job and of each sub-topology, since the plan was made; `headrace tasks --json` has
     those of each task. docs/metrics.md says what they mean.
     """
@@ -96,9 +97,10 @@ def status(target: Target, json: JsonOption = False) -> None:
 def tasks(target: Target, json: JsonOption = False) -> None:
     """Show the job model: every task, the container it is in, what it reads, how far behind it is and how busy it was.
 
-    Records per second, busy and waiting are those of the last minute, as the job last reported: for how much of the time the
-    task was processed, and waited meanwhile. JSON: `metrics` has all that was measured of the task since the plan was made. A
-    sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
+    The lag is counted now, in whole partitions: of virtual tasks of one partition each has that of all of its keys. Records per
+    second, busy and waiting are those of the last minute, as the job last reported: for how much of the time the task was
+    processed, and waited meanwhile. JSON: `metrics` has all that was measured of the task since the plan was made, as last
+    reported, the lag too. A sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
     """
     with opened(target) as job:
         measured = {name: _metrics_by_task(one) for name, one in job.store.status().items()}
@@ -171,11 +173,15 @@ def _print_status(found: dict[str, Any]) -> None:
         if holder["alive"]:
             state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     print(f"{found['application']} on {found['system']}: {state}")
-    print(f"records, rates and rounds: of {found['counts_of']}")
+    rate = "records/s of the last minute" if found["running"] else "records/s on average"
+    print(f"records and rounds: of {found['counts_of']}; {rate}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
     keys = ("records", "records_written", "records_per_s", "lag", "round", "tasks", "containers")
     rows = []
-    for name, sub in found["sub_topologies"].items():
+    for name, reported in found["sub_topologies"].items():
+        sub = dict(reported)
+        if found["running"] and (recent := sub.get("metrics", {}).get("records-per-s-60s")) is not None:
+            sub["records_per_s"] = round(recent)
         now = "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else ""
         rows.append((name, *map(sub.get, keys), now))
     print_table(names, rows, right=names[1:-1])

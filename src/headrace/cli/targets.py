@@ -26,7 +26,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FILE.py:name where it makes several.")]
 OptionalAppArgument = Annotated[
-    str | None, typer.Argument(metavar="APP", help="FILE.py or FILE.py:name; or use --application.")
+    str | None, typer.Argument(metavar="APP", help="FILE.py or FILE.py:name; or use --application. Default: the only one.")
 ]
 DropStoreOption = Annotated[
     list[str] | None,

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from headrace import wiring
 from headrace.config.loading import Config, load_config
+from headrace.errors import ConfigError
 from headrace.model.topology import Topology
 
 Named = tuple[str, Config, Topology | None]  # an application's name, configuration, and topology if it is at hand
@@ -20,6 +21,8 @@ def named(application: Any, system: str | None = None) -> Named:
     overrides = [] if system is None else [f"system={system}"]
     if isinstance(application, str):
         return application, load_config(Path.cwd(), os.environ, {}, overrides), None
+    if not callable(getattr(application, "topology", None)):
+        raise ConfigError(f"{application!r} is no application", "give an hr.App, or the name of one that has run")
     return application.name, wiring.config_of(application, overrides), application.topology()
 
 
@@ -29,21 +32,30 @@ class ApplicationClient:
     def __init__(self, application: str, config: Config, topology: Topology | None = None, system: Any = None) -> None:
         self.application = application
         self._config, self._topology, self._given = config, topology, system
-        self._system: Any = system
+        self._opened_system: Any = system
         self._opened_here = ExitStack()
 
     def _open_more(self, opening: ExitStack) -> None:
         """Open what else is needed, for as long as the system is open."""
 
+    @property
+    def _system(self) -> Any:
+        """`ConfigError` while it is not open."""
+        if self._opened_system is None:
+            what = type(self).__name__.lower()
+            hint = f"use it in a `with`: `with hr.{what}(...) as {what}: ...`"
+            raise ConfigError(f"hr.{what} of application {self.application!r} is not open", hint)
+        return self._opened_system
+
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             if self._given is None:
                 opened = wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
-                self._system = opening.enter_context(opened)
+                self._opened_system = opening.enter_context(opened)
             self._open_more(opening)
             self._opened_here = opening.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._opened_here.close()
-        self._system = self._given
+        self._opened_system = self._given

@@ -5,7 +5,7 @@ Seed: SEP-32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.client.application_client import named
@@ -47,14 +47,16 @@ class Autosizing(Elasticity):
     def observations(self) -> tuple[SubTopologyObservation, ...]:
         """Each sub-topology and its tasks over the last 10 and 60 s: lag, rates, busy share. Of a running job as it reported
         last, some seconds ago at most, or when the round began that runs; of any other the lag of now, and no load."""
-        self._stored()  # which says what is wrong with the name of an application
+        requested = self._stored().asked.open.values()  # it says what is wrong with the name of an application
         look = JobLook(self._system, self.application)
         reported = look.store.status() if self.is_running else {}
         found = []
         for sub in look.model.sub_topologies:
             seen = observation_from(reported.get(sub.title, {}).get("observed"))
             is_of_this_plan = seen is not None and seen.elasticity_factor == sub.elasticity_factor
-            found.append(seen if seen is not None and is_of_this_plan else _not_observed(sub, look))
+            one = seen if seen is not None and is_of_this_plan else _not_observed(sub, look)
+            is_requested = any(request.sub_topology in (None, sub.title) for request in requested)
+            found.append(replace(one, is_changing=one.is_changing or is_requested))
         return tuple(found)
 
     def decisions(self) -> tuple[AutosizingDecision, ...]:

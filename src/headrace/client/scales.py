@@ -58,9 +58,9 @@ class ScaleEffect:
 
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
-    """What a request would do now. `pause_s`: for how long this job has committed nothing in changes of scale before, None
-    where none is on record. `superseded`: requests that are not in force yet, and never would be. `refusal`: why it cannot be
-    done."""
+    """What a request would do now. `pause_s`: for how long no round ran in earlier changes of this job's scale, the
+    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `refusal`: why
+    it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
@@ -142,7 +142,7 @@ class Elasticity(ApplicationClient):
     def write(self, preview: ScalePreview) -> str:
         """Ask for what was previewed; the id of the request."""
         if preview.refusal is not None:
-            raise ConfigError(preview.refusal, "nothing was changed")
+            raise ConfigError(preview.refusal)
         requested: str = self._system.metadata_store(self.application).request(SCALES, encode(preview.request))
         return requested
 
@@ -182,7 +182,7 @@ class Elasticity(ApplicationClient):
         return holders.is_alive(self._system.job_store(self.application).holder(), time.time_ns() // 1000)
 
     def _pause_s(self) -> float | None:
-        paused = [pause_us for one in self.history() if (pause_us := one.uncommitted_us) is not None]
+        paused = [one.pause_us for one in self.history() if one.pause_us is not None]
         return median(paused) / 1e6 if paused else None
 
     def _stored(self) -> _Stored:

@@ -126,12 +126,12 @@ class Startpoints(ApplicationClient):
     @property
     def manager(self) -> StartpointManager:
         """What writes and reads startpoints by SSP and task, without looking at the job or showing anything first."""
-        return StartpointManager(self._opened().metadata_store(self.application), self._elsewhere)
+        return StartpointManager(self._system.metadata_store(self.application), self._elsewhere)
 
     @property
     def offset_manager(self) -> OffsetManager:
         """Where tasks begin to read: by a startpoint, or by their checkpoint."""
-        return OffsetManager(self.manager, self._opened().job_store(self.application))
+        return OffsetManager(self.manager, self._system.job_store(self.application))
 
     # --- positions as a whole ---------------------------------------------------------------------------------------
 
@@ -153,10 +153,5 @@ class Startpoints(ApplicationClient):
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> Any:
-        if self._system is None:
-            raise ConfigError(f"the startpoints of application {self.application!r} are not open", "use them in a `with`")
-        return self._system
-
     def _job(self) -> StoredJob:
-        return stored_job(self.application, self._config.system, self._opened(), self._topology, self._elsewhere)
+        return stored_job(self.application, self._config.system, self._system, self._topology, self._elsewhere)

@@ -273,7 +273,7 @@ class Generation:
         """Run and commit a round; False if it failed in a way that another try may fix."""
         name = runner.sub.name
         self._current[name] = planned
-        self._waiting_for[name] = f"round {planned.id}"
+        self._waiting_for[name] = f"round {runner.progress.rounds + 1}, {planned.id} in messages"
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):

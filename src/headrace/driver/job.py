@@ -28,7 +28,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import LOCAL_STORES, Change, ChangeRequest
+from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobStore
 from headrace.state.files import StateFiles
@@ -188,11 +188,13 @@ class Job:
     ) -> str:
         """Ask for another scale, which the job has within a second; the id of the request. `factor`: virtual tasks per task, a
         power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots. None leaves each as it
-        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done. Seed: SEP-32."""
+        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done, and once it ends. Seed: SEP-32."""
         request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
         why = refusal_of(request, self.plan.scale_terms)
         if why is not None:
-            raise ConfigError(why, "nothing was changed")
+            raise ConfigError(why)
+        if self._stopping.is_set():
+            raise ConfigError("the job has ended", "hr.elasticity(...) asks for the scale of its next start")
         metadata = self._launched.backend.system.metadata_store(self.plan.topology.application)
         return metadata.request(SCALES, encode(request))
 
@@ -266,7 +268,7 @@ class Job:
             self._generation.stop()
         self._measured_change(pause_s, phases_s)
         phases_us, pause_us = {name: round(seconds * 1e6) for name, seconds in phases_s.items()}, round(pause_s * 1e6)
-        changes = prepared.plan.changes.items()
+        changes = [(key, one) for key, one in prepared.plan.changes.items() if one.outcome is Outcome.APPLIED]
         with self._holding:
             self._unrecorded = {key: replace(one, pause_us=pause_us, phases_us=phases_us) for key, one in changes}
             self._record(self._unrecorded)

@@ -40,7 +40,8 @@ def shown(job: Any, stream: TextIO, *, enabled: bool = True) -> Iterator[None]:
 
 def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -> str:
     """One line: per sub-topology the records read, their rate (the mean of all the time, or that of `rates`), the lag, the
-    round, the tasks, dead letters if there are any, and whether it has stopped while others keep running."""
+    round, the tasks, the elasticity factor if there is one and what another one waits for, dead letters if there are any, and
+    whether it has stopped while others keep running."""
     parts = []
     for name, sub in status["sub_topologies"].items():
         rate = f"{sub['records_per_s']:,}/s on average" if rates is None else f"{rates[name]:,}/s"
@@ -48,10 +49,16 @@ def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -
         parts.append(
             f"{name}: {sub['records']:,} records, {rate}, lag {sub['lag']:,}, "
             f"round {sub['round']}, {sub['tasks']} task{'' if sub['tasks'] == 1 else 's'}"
+            + _factor_text(sub)
             + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if dead else "")
             + (", STOPPED" if sub.get("stopped_by") else "")
         )
     return " | ".join(parts)
+
+
+def _factor_text(sub: Mapping[str, Any]) -> str:
+    factor, waits_for = sub.get("elasticity_factor", 1), sub.get("scale_waits_for", "")
+    return (f", factor {factor}" if factor > 1 else "") + (f", {waits_for}" if waits_for else "")
 
 
 class Rate:
@@ -98,7 +105,7 @@ class _JobView:
                 f"{sub['records_per_s'] if rates is None else rates[name]:,}",
                 f"{sub['lag']:,}",
                 str(sub["round"]),
-                str(sub["tasks"]),
+                f"{sub['tasks']}{_factor_text(sub)}",
                 ProgressBar(total=max(known, 1), completed=sub["records"], width=_BAR_WIDTH),
                 safe_line(_now(status, sub)),
             )

@@ -41,7 +41,7 @@ class Change:
 
     `before` and `after` say what was changed from and to. `why`: the reason of a refusal, or what else is to be known.
     `pause_us`: how long no round ran for it; None where none was cut short for it, or where that is not known. `phases_us`: how
-    long each of `PHASES` took.
+    long each of `PHASES` took: local stores, the end of the rounds and the first round are no part of the pause, as rounds run.
     """
 
     at_us: int
@@ -55,13 +55,6 @@ class Change:
     why: str = ""
     pause_us: int | None = None
     phases_us: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def uncommitted_us(self) -> int | None:
-        """For how long nothing was committed for it, as far as that is known: from the end of the rounds to that of the first
-        round behind it."""
-        phases = [phase_us for name, phase_us in self.phases_us.items() if name != LOCAL_STORES]
-        return sum(phases) if phases else self.pause_us
 
     @property
     def ordered_phases_us(self) -> dict[str, int]:

@@ -64,7 +64,7 @@ def damage_named(folder: Path) -> Iterator[None]:
 
 
 def disk_full(folder: Path) -> DiskFullError:
-    hint = "make room there, or set local_store_dir to a folder on a larger disk: local stores are made again from the state files"
+    hint = "make room there, or set local_store_dir to a folder on a larger disk: stores are made again from the state files"
     return DiskFullError(f"local store {folder}: the disk is full", hint)
 
 
@@ -248,18 +248,17 @@ def _close(folder: Path) -> None:
     environment.lmdb.close()
 
 
-_looked_s = 0.0
+_next_look = [0.0]  # when, by the monotonic clock
 
 
 def _close_removed() -> None:
     """Close those that another process has removed since, as the stores of a former factor: open, they keep their room on the
     disk. Looks at all that are idle, once in a while."""
-    global _looked_s
-    if time.monotonic() - _looked_s < _LOOK_S:
+    if time.monotonic() < _next_look[0]:
         return
     for folder in [one for one in _idle if not os.path.exists(one / DATA_FILE)]:
         _close(folder)
-    _looked_s = time.monotonic()
+    _next_look[0] = time.monotonic() + _LOOK_S
 
 
 def _opened(folder: Path) -> Environment:

@@ -18,12 +18,12 @@ from headrace.exchange.engine import ENGINE_LOST, EngineFailure
 _END_S = 2.0  # its connections end a moment before the process does
 
 
-def lost_engine(error: BaseException, context: Any) -> EngineFailure | None:
-    """That the JVM behind the Spark context has ended, where that is why a call of it raised `error`; else None."""
+def lost_engine(error: BaseException, process: Any) -> EngineFailure | None:
+    """That Spark's JVM has ended, where that is why a call of it raised `error`; else None. `process`: the JVM as it was
+    started, None where spark-submit has started us."""
     if isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError):
         return None  # what Java raises, a JVM raises that is alive
-    process = getattr(context._gateway, "proc", None)
-    if process is None:  # spark-submit started us: the JVM is not ours to look after
+    if process is None:
         return EngineFailure(f"Spark's JVM does not answer: {error}", error_class=ENGINE_LOST)
     try:
         code = process.wait(_END_S)
@@ -63,11 +63,16 @@ def forget_gateway() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
-def keep_quiet(context: Any) -> None:
-    """Of a JVM that has ended nothing is printed but what `lost_engine` says."""
+def hide_what_is_raised() -> None:
+    """Let py4j log no error that it raises besides."""
     root = logging.getLogger()
     if not any(isinstance(one, _RaisedToo) for one in root.filters):
         root.addFilter(_RaisedToo())
+
+
+def keep_quiet(context: Any) -> None:
+    """Of a JVM that has ended nothing is printed but what `lost_engine` says."""
+    hide_what_is_raised()
     server = getattr(context, "_accumulatorServer", None)
     if server is None or "handle_error" in vars(server):  # it was seen to before
         return

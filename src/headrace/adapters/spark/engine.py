@@ -130,7 +130,7 @@ class SparkEngine:
         return failure if known else EngineFailure(in_one_line(error, failure))
 
     def _failure_of(self, error: BaseException) -> EngineFailure:
-        lost = lost_engine(error, self._context)
+        lost = lost_engine(error, getattr(self._context._gateway, "proc", None))
         self._is_lost = self._is_lost or lost is not None
         return lost or failure_of(error)
 

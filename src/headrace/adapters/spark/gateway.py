@@ -23,10 +23,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from headrace.adapters.spark.dead_jvm import forget_gateway
+from headrace.adapters.spark.dead_jvm import forget_gateway, lost_engine
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
+from headrace.exchange.engine import EngineFailure
 from headrace.terminal_text import safe_text
 
 Started = TypeVar("Started")
@@ -36,6 +37,7 @@ _LOOK_S = 0.05
 _END_S = 2.0  # the pipe ends with the process
 _REASON_LINES = 3
 _RAISED = re.compile(r'Exception in thread "main" [\w.$]+: (.*)')
+_NO_COMMAND = "bad array subscript"
 _NOISE = ("WARNING: Using incubator modules", "WARNING: package sun.", "Using Spark's default log4j profile")
 _AT_THE_END = ("BrokenPipeError", "ConnectionResetError", "EOFError", "OSError")  # of idle workers, when Spark stops
 _jvms: list[subprocess.Popen[bytes]] = []  # that this process has started
@@ -77,6 +79,15 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
         SparkContext._ensure_initialized(gateway=gateway)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def lost_while_starting(error: BaseException) -> EngineFailure | None:
+    """That the JVM which this process has started last has ended, where that is why `error` was raised; else None. The next
+    start has another one."""
+    lost = lost_engine(error, _jvms[-1]) if _jvms else None
+    if lost is not None:
+        forget_gateway()
+    return lost
 
 
 def _started(settings: Mapping[str, str], secrets: Secrets, folder: Path) -> subprocess.Popen[bytes]:
@@ -218,6 +229,8 @@ class JvmErrors:
         with self._lock:
             lines = [line.strip() for line in self._held or () if line.strip() and not line.startswith("\tat ")]
         raised = [found[1] for line in lines if (found := _RAISED.match(line))]
+        if any(_NO_COMMAND in line for line in lines):  # Spark's script had none from the Java that is to print it
+            return "its launcher, another Java, could not run or was killed"
         return raised[0] if raised else "; ".join(lines[:_REASON_LINES]) or "it said nothing"
 
     def _read(self) -> None:

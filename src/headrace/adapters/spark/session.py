@@ -12,9 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.adapters.spark.dead_jvm import keep_quiet
+from headrace.adapters.spark.dead_jvm import hide_what_is_raised, keep_quiet
 from headrace.adapters.spark.failures import failure_of, is_of_spark
-from headrace.adapters.spark.gateway import interruptible, is_submitted, start_gateway, submitted_settings
+from headrace.adapters.spark.gateway import (
+    interruptible,
+    is_submitted,
+    lost_while_starting,
+    start_gateway,
+    submitted_settings,
+)
 from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SETTINGS
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
@@ -72,6 +78,7 @@ def started(
         return _used(session_within(SparkSession(running)))
 
     values = [*secrets, *secret_values(settings)]
+    hide_what_is_raised()
 
     def start() -> Any:
         submitted = submitted_settings() if is_submitted() else {}
@@ -87,10 +94,12 @@ def started(
     try:
         made = _configured(interruptible(start))
     except Exception as error:
+        hint = f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
+        if lost := lost_while_starting(error):
+            raise SetupError(f"{lost.message} while it started", "start again; is there memory for it?") from None
         if not is_of_spark(error):
             raise
         said = Secrets(values).cleaned(failure_of(error).message)  # without Java's stack
-        hint = f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
         raise SetupError(f"Spark cannot be started: {said}", hint) from None
     _users[made.sparkContext.applicationId] = 0
     return _used(made)

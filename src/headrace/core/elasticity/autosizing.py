@@ -133,9 +133,10 @@ def _is_left_of_a_replay(loads: Sequence[Load]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """Of the last observations together: the lag and by how much it grew a second, offsets per second that came and that were
-    read, and how busy."""
+    """Of the last observations together, over `seconds`: the lag and by how much it grew a second, offsets per second that came
+    and that were read, and how busy."""
 
+    seconds: float
     lag: int
     grown_per_s: float
     incoming_per_s: float
@@ -152,6 +153,12 @@ class _Demand:
     def grows(self) -> bool:
         return self.grown_per_s > GROWS_MIN * self.read_per_s
 
+    @property
+    def lag_text(self) -> str:
+        if not self.grows:
+            return f"lag {self.lag:,}"
+        return f"lag {self.lag:,}, {self.grown_per_s * self.seconds:,.0f} more than {self.seconds:,.0f} s before"
+
     def is_late(self, catch_up_s: float) -> bool:
         """Whether there is a lag which grows, or is not read in time."""
         if self.lag <= LAG_S_MIN * max(self.read_per_s, self.incoming_per_s):
@@ -167,7 +174,8 @@ class _Demand:
 
 def _demand_of(loads: Sequence[Load]) -> _Demand:
     first, last = loads[0], loads[-1]
-    grown_per_s = (last.lag - first.lag) / (last.observed_s - first.observed_s)
+    seconds = last.observed_s - first.observed_s
+    grown_per_s = (last.lag - first.lag) / seconds
     came = [one.incoming_per_s for one in loads if one.incoming_per_s is not None]
     if len(came) == len(loads):  # where expressions drop records, tasks process fewer than are read
         incoming_per_s = mean(came)
@@ -176,7 +184,7 @@ def _demand_of(loads: Sequence[Load]) -> _Demand:
         read_per_s = mean(one.read_per_s for one in loads)
         incoming_per_s = max(0.0, read_per_s + grown_per_s)
     busy, commits = mean(one.busy_share for one in loads), mean(one.commit_share for one in loads)
-    return _Demand(last.lag, grown_per_s, incoming_per_s, read_per_s, busy, commits)
+    return _Demand(seconds, last.lag, grown_per_s, incoming_per_s, read_per_s, busy, commits)
 
 
 def _cooling_s(now: Load, policy: AutosizingPolicy) -> float:
@@ -203,7 +211,7 @@ def _bounded(now: Load, policy: AutosizingPolicy) -> Scale:
 
 
 def _more(now: Load, demand: _Demand, loads: Sequence[Load], policy: AutosizingPolicy) -> Decision:
-    what = f"lag {now.lag:,}{' and growing' if demand.grows else ''}"
+    what = demand.lag_text
     if now.facts.slowed_by:
         return Decision(Cause.SLOWED, f"{what}, but it waits for {now.facts.slowed_by}")
     if demand.busy_share <= BUSY_SHARE:

@@ -258,13 +258,18 @@ def _whole(sub: ScaledSub, model: JobModel) -> frozenset[str]:
 
 
 def refusal_of(request: ScaleRequest, terms: ScaleTerms) -> str | None:
-    """Why a request cannot be done, whatever the tasks' positions; None where it can."""
+    """Why a request cannot be done, whatever the tasks' positions; None where it can. It may hold values of any type."""
     titles = [sub.title for sub in terms.subs]
     if request.sub_topology is not None and request.sub_topology not in titles:
         return f"there is no sub-topology {request.sub_topology!r}; there are: {', '.join(titles)}"
     factor, containers = request.factor, request.containers
     if factor is None and containers is None:
         return "it asks for nothing: expected a factor, a number of containers, or both"
+    for name, given in (("elasticity factor", factor), ("containers", containers)):
+        if given is not None and type(given) is not int:  # True is an int, and no number
+            return f"{name} {given!r}: expected a whole number, as int"
+    if not isinstance(request.reason, str):
+        return f"reason {request.reason!r}: expected text"
     if factor is not None and (not 1 <= factor <= SLOTS or factor & (factor - 1)):
         return f"elasticity factor {factor}: expected a power of two, 1 to {SLOTS:,}{_nearest(factor)}"
     if containers is not None and not AUTOMATIC <= containers <= CONTAINERS_MAX:
