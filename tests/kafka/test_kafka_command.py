@@ -18,7 +18,8 @@ from kafka.clients import make_topic, read, write
 
 pytestmark = pytest.mark.kafka
 SOURCE = Path(__file__).parents[2] / "src"
-COMMAND = [sys.executable, "-c", "from headrace.cli import main; main()", "kafka", "start"]
+AS_IN_A_TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+COMMAND = [sys.executable, "-c", AS_IN_A_TERMINAL + "from headrace.cli import main; main()", "kafka", "start"]
 
 
 @contextmanager

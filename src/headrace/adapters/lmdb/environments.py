@@ -248,17 +248,17 @@ def _close(folder: Path) -> None:
     environment.lmdb.close()
 
 
-_next_look = [0.0]  # when, by the monotonic clock
+_looked_s = [0.0]  # when, by the monotonic clock
 
 
 def _close_removed() -> None:
     """Close those that another process has removed since, as the stores of a former factor: open, they keep their room on the
     disk. Looks at all that are idle, once in a while."""
-    if time.monotonic() < _next_look[0]:
+    if time.monotonic() - _looked_s[0] < _LOOK_S:
         return
     for folder in [one for one in _idle if not os.path.exists(one / DATA_FILE)]:
         _close(folder)
-    _next_look[0] = time.monotonic() + _LOOK_S
+    _looked_s[0] = time.monotonic()
 
 
 def _opened(folder: Path) -> Environment:
