@@ -29,14 +29,7 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
     0 Partition_0-0-4 Partition_0-2-4
     1 Partition_0-1-4 Partition_0-3-4
     """
-    assert count >= 1, count
-    keys = [task.name.sort_key for task in tasks]
-    assert len(set(keys)) == len(tasks), "two tasks of one name"
-    siblings = list(siblings_of(task for _, task in sorted(zip(keys, tasks, strict=True), key=itemgetter(0))))
-    slices, most = 1, max(map(len, siblings), default=1)
-    while slices < most and sum(min(2 * slices, len(own)) for own in siblings) <= count:
-        slices *= 2
-    shares = [share for own in siblings for share in _cut(own, min(slices, len(own)))]
+    shares = portions_of(tasks, count)
     lanes = min(count, len(shares))
     containers, start = [], 0
     for lane in range(lanes):
@@ -45,6 +38,19 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
         containers.append(ContainerModel(lane, tuple(mine)))
         start += size
     return tuple(containers)
+
+
+def portions_of(tasks: Sequence[TaskModel], count: int) -> list[list[TaskModel]]:
+    """What can be shared out to `count` containers, in order of the tasks' names: each task, the virtual tasks of one together;
+    where these are fewer than containers, their slices."""
+    assert count >= 1, count
+    keys = [task.name.sort_key for task in tasks]
+    assert len(set(keys)) == len(tasks), "two tasks of one name"
+    siblings = list(siblings_of(task for _, task in sorted(zip(keys, tasks, strict=True), key=itemgetter(0))))
+    slices, most = 1, max(map(len, siblings), default=1)
+    while slices < most and sum(min(2 * slices, len(own)) for own in siblings) <= count:
+        slices *= 2
+    return [share for own in siblings for share in _cut(own, min(slices, len(own)))]
 
 
 def _cut(siblings: Sequence[TaskModel], slices: int) -> Iterator[list[TaskModel]]:

@@ -1,0 +1,211 @@
+"""Which processor has which tasks: against the best assignment of all, and through lives of groups."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from affinity.judge import at_home, best, has_every_task_once, is_balanced, least_moves, owners_of, stayed
+from headrace.core.affinity.processors import Processor, TaskHistory, assigned, moved_tasks
+from headrace.core.job_plan.containers import inputs_of
+from headrace.core.job_plan.elasticity import virtual_tasks_of
+from headrace.model.job_model import ContainerModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+Containers = tuple[ContainerModel, ...]
+LOCATIONS = ("here", "there", "away")
+
+
+def whole(count: int) -> list[TaskModel]:
+    return [TaskModel(TaskName.parse(f"Partition_{number}"), (SSP("k", "in", number),)) for number in range(count)]
+
+
+def virtual(count: int, factor: int) -> list[TaskModel]:
+    return [each for task in whole(count) for each in virtual_tasks_of(task, factor)]
+
+
+def members(**locations: str | None) -> list[Processor]:
+    return [Processor(*one) for one in locations.items()]
+
+
+def shown(containers: Containers) -> dict[str, list[str]]:
+    return {str(one.processor_id): [str(task.name) for task in one.tasks] for one in containers}
+
+
+NAMES = st.sampled_from(["p1", "p2", "p3", "p4"])
+GROUPS = st.dictionaries(NAMES, st.sampled_from([*LOCATIONS, None]), min_size=1, max_size=4)
+
+
+@settings(max_examples=300)
+@given(
+    count=st.integers(1, 6),
+    now=GROUPS,
+    before=st.dictionaries(st.integers(0, 5), NAMES),
+    places=st.fixed_dictionaries({name: st.sampled_from([*LOCATIONS, None]) for name in ("p1", "p2", "p3", "p4")}),
+    last=st.dictionaries(st.integers(0, 5), st.sampled_from(LOCATIONS)),
+    is_moved=st.booleans(),
+)
+def test_none_is_better(
+    count: int,
+    now: dict[str, str | None],
+    before: dict[int, str],
+    places: dict[str, str | None],
+    last: dict[int, str],
+    is_moved: bool,
+) -> None:
+    """`is_moved`: processors are not where they were, and tasks have not run where they were to run."""
+    if not is_moved:
+        places = places | now
+        last = {number: place for number, place in last.items() if before.get(number) not in now}
+    tasks = whole(count)
+    names = [str(task.name) for task in tasks]
+    owned = {names[number]: processor for number, processor in before.items() if number < count}
+    containers = tuple(
+        ContainerModel(lane, tuple(task for task in tasks if owned.get(str(task.name)) == name), name, places[name])
+        for lane, name in enumerate(sorted(set(owned.values())))
+    )
+    lived = {names[number]: place for number, place in last.items() if number < count}
+    homes = {task: place for task, name in owned.items() if (place := places[name]) is not None} | lived
+    history = TaskHistory(containers, {TaskName.parse(task): place for task, place in lived.items()})
+    found = owners_of(assigned(tasks, members(**now), history))
+    assert has_every_task_once(found, names, now)
+    assert is_balanced(found, now)
+    most_stay, most_at_home = best(names, now, owned, homes)
+    assert stayed(found, owned) == most_stay
+    assert is_moved or at_home(found, homes, now) == most_at_home
+
+
+@given(st.data())
+def test_the_order_in_which_things_are_given_does_not_matter(data: st.DataObject) -> None:
+    tasks, group = virtual(3, 4), members(p1="here", p2="there", p3="here", p4="away")
+    history = TaskHistory(assigned(tasks, group[:3]), state_bytes={tasks[0].name: 5}, load={"p2": 3})
+    found = assigned(tasks, group, history)
+    shuffled = data.draw(st.permutations(tasks)), data.draw(st.permutations(group))
+    containers = tuple(data.draw(st.permutations(history.containers)))
+    again = TaskHistory(containers, state_bytes=history.state_bytes, load=history.load)
+    assert assigned(*shuffled, again) == found
+
+
+@given(count=st.integers(1, 40), factor=st.sampled_from([1, 2, 8]), group=GROUPS)
+def test_what_need_not_move_stays(count: int, factor: int, group: Mapping[str, str | None]) -> None:
+    tasks = virtual(count, factor)
+    before = assigned(tasks, members(**group))
+    assert assigned(tasks, members(**group), TaskHistory(before)) == before
+
+
+@given(count=st.integers(1, 5), factors=st.lists(st.sampled_from([1, 2, 4, 16]), min_size=2, max_size=4), group=GROUPS)
+def test_virtual_tasks_follow_those_that_had_their_keys(count: int, factors: list[int], group: dict[str, str | None]) -> None:
+    """Whole partitions stay where they were, as long as there are enough of them; slices are read as slices."""
+    history, first = TaskHistory(), dict[str, str]()
+    for factor in factors:
+        containers = assigned(virtual(count, factor), members(**group), history)
+        for container in containers:
+            assert inputs_of(container)  # which checks that what it reads of a partition is a slice
+        if count >= len(group):
+            partitions = {str(task.name.whole): str(one.processor_id) for one in containers for task in one.tasks}
+            assert partitions == (first or partitions)
+            first = partitions
+        history = TaskHistory(containers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    tasks=st.integers(1, 200),
+    events=st.lists(st.sampled_from(["join", "leave", "crash", "return", "all locations but one", "back"]), max_size=30),
+)
+def test_a_life_of_a_group(seed: int, tasks: int, events: list[str]) -> None:
+    """Members join and leave, whole locations go and come back: at each plan as few tasks move as have to, lanes are kept, and
+    once all are back all tasks that can be are where they were."""
+    draw, all_tasks = random.Random(seed), whole(tasks)
+    names = [str(task.name) for task in all_tasks]
+    group: dict[str, str | None] = {"p0": "host0", "p1": "host1"}
+    gone: dict[str, str | None] = {}
+    containers = assigned(all_tasks, members(**group))
+    for number, event in enumerate(events):
+        match event:
+            case "join":
+                group[f"q{number}"] = f"host{draw.randrange(6)}"
+            case "leave" | "crash" if len(group) > 1:
+                name = draw.choice(sorted(group))
+                gone[name] = group.pop(name)
+            case "return" if gone:
+                name = draw.choice(sorted(gone))
+                group[name if draw.random() < 0.5 else f"{name}-again{number}"] = gone.pop(name)
+            case "all locations but one":
+                kept = draw.choice(sorted(map(str, group.values())))
+                gone |= {name: place for name, place in group.items() if place != kept}
+                group = {name: place for name, place in group.items() if place == kept}
+            case "back":
+                group, gone = {**group, **gone}, {}
+        before = owners_of(containers)
+        after = assigned(all_tasks, members(**group), TaskHistory(containers))
+        found = owners_of(after)
+        assert has_every_task_once(found, names, group) and is_balanced(found, group)
+        assert tasks - stayed(found, before) == least_moves(before, group, tasks) == len(moved_tasks(containers, after))
+        lanes = {one.processor_id: one.lane for one in containers}
+        assert all(lanes[one.processor_id] == one.lane for one in after if one.processor_id in lanes)
+        assert len({one.lane for one in after}) == len(after)
+        containers = after
+
+
+@given(
+    tasks=st.integers(4, 300),
+    hosts=st.integers(2, 5),
+    per_host=st.integers(1, 3),
+    same_ids=st.booleans(),
+)
+def test_all_go_and_come_back(tasks: int, hosts: int, per_host: int, same_ids: bool) -> None:
+    """A restart of everything: each task is back on its host, also where no processor has its id again."""
+    group = [Processor(f"p{host}-{slot}", f"host{host}") for host in range(hosts) for slot in range(per_host)]
+    before = assigned(whole(tasks), group)
+    back = group if same_ids else [Processor(f"new-{one.id}", one.location_id) for one in group]
+    after = assigned(whole(tasks), back, TaskHistory(before))
+    place = {str(task.name): one.location_id for one in before for task in one.tasks}
+    assert {str(task.name): one.location_id for one in after for task in one.tasks} == place
+    assert not same_ids or after == before
+
+
+def test_a_location_that_is_back_gets_its_own_tasks_by_where_they_ran_last() -> None:
+    """The plan meanwhile has given them to others, which never ran them."""
+    group, tasks = members(a="h1", b="h2", c="h3"), whole(9)
+    first = assigned(tasks, group)
+    ran = {task.name: str(one.location_id) for one in first for task in one.tasks}
+    meanwhile = assigned(tasks, group[:2], TaskHistory(first, ran))
+    assert shown(assigned(tasks, group, TaskHistory(meanwhile, ran))) == shown(first)
+
+
+def test_who_must_leave_has_the_least_to_restore() -> None:
+    tasks = whole(4)
+    sizes = {task.name: size for task, size in zip(tasks, (7, 1, 9, 3), strict=True)}
+    before = assigned(tasks, members(a="h1"))
+    after = assigned(tasks, members(a="h1", b="h2"), TaskHistory(before, state_bytes=sizes))
+    assert shown(after) == {"a": ["Partition_0", "Partition_2"], "b": ["Partition_1", "Partition_3"]}
+
+
+def test_sub_topologies_of_one_task_do_not_meet_on_one_processor() -> None:
+    group, load = members(a="h1", b="h1", c="h2"), Counter[str]()
+    for _ in range(3):
+        (only,) = assigned(whole(1), group, TaskHistory(load=load))
+        load[str(only.processor_id)] += 1
+    assert load == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_large_job_is_assigned_in_a_moment() -> None:
+    tasks = virtual(2_000, 8)
+    group = [Processor(f"p{number:03}", f"host{number // 4}") for number in range(200)]
+    before = assigned(tasks, group)
+    after = assigned(tasks, group[:-4], TaskHistory(before))
+    assert len(moved_tasks(before, after)) == 4 * 10 * 8
+
+
+@pytest.mark.parametrize("wrong", [[], [Processor("a"), Processor("a", "h1")]])
+def test_processors_are_there_and_have_ids_of_their_own(wrong: list[Processor]) -> None:
+    with pytest.raises(AssertionError):
+        assigned(whole(1), wrong)
