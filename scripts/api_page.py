@@ -167,6 +167,7 @@ TABLES: dict[str, Callable[[], str]] = {
         "SystemStreamPartition",
         "TaskName",
     ),
+    "locations": _members_of(hr.LocationIdProvider),
     "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),
     "context": _members_of(ProcessorContext, Metrics),
     "KeyValueStore": _members_of(KeyValueStoreView),

@@ -14,6 +14,7 @@ if signals.is_command():  # what follows takes a while
     signals.end_at_once()
 
 from headrace.application import App
+from headrace.core.affinity.locations import LocationId, LocationIdProvider
 from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
@@ -106,7 +107,7 @@ __all__ = [
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
-    "elasticity", "autosizing", "Scale",
+    "elasticity", "autosizing", "Scale", "LocationId", "LocationIdProvider",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affinity.judge import at_home, best, has_every_task_once, is_balanced, least_moves, owners_of, stayed
-from headrace.core.affinity.processors import Processor, TaskHistory, assigned, moved_tasks
+from headrace.core.affinity.members import Member, TaskHistory, assigned, moved_tasks
 from headrace.core.job_plan.containers import inputs_of
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -30,8 +30,8 @@ def virtual(count: int, factor: int) -> list[TaskModel]:
     return [each for task in whole(count) for each in virtual_tasks_of(task, factor)]
 
 
-def members(**locations: str | None) -> list[Processor]:
-    return [Processor(*one) for one in locations.items()]
+def members(**locations: str | None) -> list[Member]:
+    return [Member(*one) for one in locations.items()]
 
 
 def shown(containers: Containers) -> dict[str, list[str]]:
@@ -163,9 +163,9 @@ def test_a_life_of_a_group(seed: int, tasks: int, events: list[str]) -> None:
 )
 def test_all_go_and_come_back(tasks: int, hosts: int, per_host: int, same_ids: bool) -> None:
     """A restart of everything: each task is back on its host, also where no processor has its id again."""
-    group = [Processor(f"p{host}-{slot}", f"host{host}") for host in range(hosts) for slot in range(per_host)]
+    group = [Member(f"p{host}-{slot}", f"host{host}") for host in range(hosts) for slot in range(per_host)]
     before = assigned(whole(tasks), group)
-    back = group if same_ids else [Processor(f"new-{one.id}", one.location_id) for one in group]
+    back = group if same_ids else [Member(f"new-{one.id}", one.location_id) for one in group]
     after = assigned(whole(tasks), back, TaskHistory(before))
     place = {str(task.name): one.location_id for one in before for task in one.tasks}
     assert {str(task.name): one.location_id for one in after for task in one.tasks} == place
@@ -199,13 +199,13 @@ def test_sub_topologies_of_one_task_do_not_meet_on_one_processor() -> None:
 
 def test_a_large_job_is_assigned_in_a_moment() -> None:
     tasks = virtual(2_000, 8)
-    group = [Processor(f"p{number:03}", f"host{number // 4}") for number in range(200)]
+    group = [Member(f"p{number:03}", f"host{number // 4}") for number in range(200)]
     before = assigned(tasks, group)
     after = assigned(tasks, group[:-4], TaskHistory(before))
     assert len(moved_tasks(before, after)) == 4 * 10 * 8
 
 
-@pytest.mark.parametrize("wrong", [[], [Processor("a"), Processor("a", "h1")]])
-def test_processors_are_there_and_have_ids_of_their_own(wrong: list[Processor]) -> None:
+@pytest.mark.parametrize("wrong", [[], [Member("a"), Member("a", "h1")]])
+def test_processors_are_there_and_have_ids_of_their_own(wrong: list[Member]) -> None:
     with pytest.raises(AssertionError):
         assigned(whole(1), wrong)

@@ -22,6 +22,7 @@ import headrace as hr
 from cluster.application import Sent, matched_of, streaks_of, windows_of
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
+from headrace.codec.job_records import history_of
 from headrace.serdes.windowed import Windowed
 from support.fixtures import only_on
 from support.world import World
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 Keys = Callable[..., dict[str, Any]]
 FIRST_MS = 1_700_000_000_000
 WAIT_S = 150.0
+MACHINES = ("machine-1", "machine-2")
 
 
 def sent_of(rng: random.Random, count: int, field: str, keys: int = 12) -> Sent:
@@ -123,29 +125,51 @@ def test_windows_a_join_and_a_processor_behind_expressions(
     assert not (cluster.own / "stores" / world.name).exists(), "the driver has none"
 
 
+@contextmanager
+def without_new_executors(cluster: Cluster, machine: str, is_so: bool) -> Iterator[None]:
+    """While the context is open the Spark worker of a machine starts none in place of one that ends."""
+    if is_so:
+        cluster.workers[machine].send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.workers[machine].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
 def test_an_executor_that_is_killed_costs_no_record(
-    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys, comes_back: bool
 ) -> None:
+    """A new one on its machine has its tasks again, and restores nothing; where none comes others get them."""
     rng = random.Random(4)
-    sent = sent_of(rng, 400, "amount")
+    sent = sent_of(rng, 400, "amount", 60)
     world.create(4, "orders")
     world.create(2, "counts", "dead")
     world.produce("orders", sent[:200])
-    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
-    with running(driver, start="one_expression", until=None, **keys):
+    wait_s = 60.0 if comes_back else 1.0
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead", processor_return_wait_s=wait_s)
+    wanted = Counter(key for key, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
+    with (
+        running(driver, start="one_expression", until=None, **keys),
+        without_new_executors(cluster, "machine-1", not comes_back),
+    ):
         until(lambda: source_of(driver.ask(status=True))["records"] >= 200, WAIT_S)
         restored = source_of(driver.ask(status=True))["counters"].get("stores_restored", 0)
-        (machine,) = [name for name, marks in marks_of(cluster, world.name).items() if marks]
-        (executor,) = cluster.executors(machine)
+        assert {machine: len(marks) for machine, marks in marks_of(cluster, world.name).items()} == dict.fromkeys(MACHINES, 2)
+        (executor,) = cluster.executors("machine-1")
         os.kill(executor, signal.SIGKILL)
         world.produce("orders", sent[200:])
-        until(lambda: source_of(driver.ask(status=True))["records"] >= 400, WAIT_S)
+        until(lambda: {one.key: one.value for one in world.read("counts", hr.Long())} == wanted, WAIT_S)
         counters = source_of(driver.ask(status=True))["counters"]
-    wanted = Counter(key for key, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
-    assert {one.key: one.value for one in world.read("counts", hr.Long())} == wanted
+        changes = [one for one in history_of(world.system.metadata_store(world.name)).values() if one.kind == "rebalance"]
     letters = world.dead_letters()
     assert len(letters) == sum(letters.values()) == sum(value == b"no json" for _, value, _ in sent)
-    assert counters["stores_restored"] > restored, "the other machine had no state"
+    if comes_back:
+        assert counters.get("stores_restored", 0) == restored, "the machine has the state of its tasks"
+        assert not changes
+    else:
+        assert counters["stores_restored"] == restored + 2, "the other machine had no state"
+        assert (changes[0].what, changes[0].after) == ("machine-1 has left", "2 of 4 tasks moved")
 
 
 def worked(log: Path) -> list[tuple[int, float]]:
@@ -224,3 +248,25 @@ def test_a_folder_that_is_not_shared_is_no_place_for_state(
     with pytest.raises(AssertionError, match=r"own/state: on host machine-[12] this is not the folder"):
         driver.ask(wait=WAIT_S)
     assert not world.read("counts")
+
+
+def test_each_task_stays_where_its_state_is(cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys) -> None:
+    """Through many small rounds, larger ones, and a restart: each store is on one machine, and is made once."""
+    rng = random.Random(16)
+    sent = sent_of(rng, 4_500, "amount", 100)
+    world.create(4, "orders")
+    world.create(2, "counts", "dead")
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
+    wanted = Counter[str]()
+    for part in range(3):
+        with running(driver, start="one_expression", until=None, **keys):
+            for piece in range(5):
+                mine = sent[part * 1_500 + piece * 300 :][:300]
+                world.produce("orders", mine)
+                wanted += Counter(key for key, value, _ in mine if isinstance(value, dict) and value["amount"] > 0)
+                until(lambda now=dict(wanted): {one.key: one.value for one in world.read("counts", hr.Long())} == now, WAIT_S)
+        stores = {machine: len(found) for machine, found in marks_of(cluster, world.name).items()}
+        assert stores == {"machine-1": 2, "machine-2": 2}
+    model = world.system.job_store(world.name).job_model()
+    assert model is not None and model.version == 1
+    assert [one.location_id for one in model.sub_topologies[0].containers] == ["machine-1", "machine-2"]

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
-from headrace.adapters.spark import engine
+from headrace.adapters.spark import placement
 from headrace.adapters.spark.engine import SparkEngine
 from headrace.adapters.spark.routing import drop_exchanges, with_low_bits
 from headrace.core.keys.hashing import key_bucket, null_key_bucket
@@ -318,7 +318,7 @@ def test_the_files_of_an_exchange_are_deleted_with_its_round(
         before.append(len(files()))
         drop_exchanges(collected)
 
-    monkeypatch.setattr(engine, "drop_exchanges", drop)
+    monkeypatch.setattr(placement, "drop_exchanges", drop)
     world.send(100)
     caught_up_on_spark(world.application(is_column=True))
     assert any(before), "no exchange has left files"

@@ -14,7 +14,7 @@ from support.world import started
 
 SOURCE = Path(__file__).parents[2] / "src" / "headrace"
 OWN_MODULES = {"config.py", "config_keys.py"}  # these declare the keys, and read none for its meaning
-RESERVED = ["coordinator", "location_id", "metadata_store"]  # their one effect is that they are refused
+RESERVED = ["coordinator", "metadata_store"]  # their one effect is that they are refused
 _CONFIGS = {"config", "_config", "configured"}
 
 

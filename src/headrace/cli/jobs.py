@@ -200,7 +200,8 @@ def _print_status(found: dict[str, Any]) -> None:
 
 @about_an_application
 def history(target: Target, json: JsonOption = False) -> None:
-    """Show what has changed the plan of a job, oldest first: starts with another plan, expansions, startpoints.
+    """Show what has changed the plan of a job, oldest first: starts with another plan, expansions, startpoints, other
+    scales, and what came or went of a cluster.
 
     A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
     ran. The newest thousand are kept.

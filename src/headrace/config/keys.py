@@ -221,10 +221,15 @@ class Config(Mapping[str, Any]):
         "Reserved for groups of processes (elects their driver), and refused if set: the process that runs the application "
         "is its driver.",
     )
+    processor_return_wait_s: float = _key(
+        10.0,
+        "On a cluster: time in seconds for which the tasks of a location wait whose executors have ended; then they move.",
+        least=0,
+    )
     location_id: str | None = _key(
         None,
-        "Reserved for groups of processes (the location of this one, so that tasks stay near their state), and refused if "
-        "set: one process has all tasks.",
+        "On a cluster: where an executor is, as its disk goes, so that tasks stay near their state: a text, env:NAME for a "
+        "variable of its environment, or a hr.LocationIdProvider of your own as MODULE:NAME; unset: the name of its host.",
     )
     artifact_dir: str | None = _key(
         None,

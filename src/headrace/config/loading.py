@@ -207,7 +207,6 @@ def refuse_reserved(config: Config, *, is_whole: bool) -> None:
     both, or where it is no system at all."""
     for key, value, reason in (
         ("coordinator", config.coordinator, "process groups are not supported yet"),
-        ("location_id", config.location_id, "one process has all tasks so far, wherever it runs"),
     ):
         if value is not None:
             raise NotSupportedError(f"{key} = {value!r} ({_origin(config, key)}): {reason}", "leave it unset")

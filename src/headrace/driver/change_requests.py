@@ -37,6 +37,7 @@ class ChangeRequests:
     def __init__(self, backend: Backend, pace: Pace, autosizing: ScaleController | None = None) -> None:
         self._autosizing = autosizing
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
+        self._cluster = backend.cluster
         self._store_builder = backend.store_builder
         self._preparation: StorePreparation | None = None
         self._clock_us = pace.clock_us
@@ -57,7 +58,7 @@ class ChangeRequests:
 
     def found(self, now_s: float, with_streams: bool = True) -> tuple[ChangeRequest, ...]:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
-        return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
+        return (*self._startpoints(), *self._rebalance(), *(self._expansions(now_s) if with_streams else ()))
 
     def scales(self, now_s: float, runners: Iterable[SubTopologyRunner]) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
         """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be
@@ -151,6 +152,12 @@ class ChangeRequests:
         if asked:
             LOG.info("%d requests for startpoints", len(asked))
         return [ChangeRequest(ChangeKind.STARTPOINT, id_) for id_ in sorted(asked)]
+
+    def _rebalance(self) -> Iterable[ChangeRequest]:
+        why = "" if self._cluster is None else self._cluster.change_due(self._plan.locations)
+        if why:
+            LOG.info("the cluster has changed: %s", why)
+            yield ChangeRequest(ChangeKind.REBALANCE, why)
 
     def _expansions(self, now_s: float) -> Iterable[ChangeRequest]:
         asked = self._metadata.requests(PARTITION_CHECKS)

@@ -203,7 +203,8 @@ class Generation:
                 else:
                     if published:
                         held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
-                    self._wait(name, f"records held back by {held_back}" if held_back else "new records", self._pace.trigger_s)
+                    what = f"records held back by {held_back}" if held_back else "new records"
+                    self._wait(name, runner.planner.waits_for or what, self._pace.trigger_s)
             self._bring_together(runner)
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
@@ -296,7 +297,7 @@ class Generation:
         self._began_s[runner.sub.name] = time.monotonic()
         self.maintenance.began(runner)
         summaries = runner.run(planned)
-        if self._stopping.is_set():
+        if self._stopping.is_set() or not summaries:
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         runner.commit(planned, summaries)

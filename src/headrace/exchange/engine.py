@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +27,8 @@ class InputSlice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerWork:
-    """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
+    """One container's share of a round, as bytes that `worker.container.run` understands, and the location where it prefers to
+    run, None for any.
     `inputs`: what it takes, and `by_engine` whether the engine reads that; else the container, or what is in front of a Column
     prefix, as the payload says."""
 
@@ -96,12 +97,16 @@ class Engine(Protocol):
     reads: bool
     driver_address: DriverAddress | None
 
+    def locations(self) -> Mapping[str, int]:
+        """How many Spark tasks run at once at each location that has workers now, by its id; empty where all workers are on
+        the driver's machine. `EngineFailure` where the engine does not say."""
+
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Program
     ) -> list[bytes]:
-        """Run each inner sequence as one Spark task; the summaries, one per container, in any order. Raises
-        `EngineFailure` if the job failed or was cancelled: what single containers did by then is for `JobStore.recover`
-        to find out."""
+        """Run each inner sequence as one Spark task, at the location of its works, which is one; the summaries, one per
+        container, in any order. Raises `EngineFailure` if the job failed or was cancelled: what single containers did by then
+        is for `JobStore.recover` to find out."""
 
     def probe(self, work: ContainerWork, program: Program) -> EngineFailure | None:
         """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""

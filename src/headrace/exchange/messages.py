@@ -79,7 +79,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     how the container gets the signals of its round (`engine.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
     the driver's. `known_failures`: records that never enter the expressions, and are rejected instead. `threads`: how many work
-    on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number."""
+    on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number. `location`:
+    where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured."""
 
     round_id: str
     epoch: int
@@ -101,6 +102,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     upstream: dict[int, tuple[int, int]] = {}
     threads: int = 1
     lead: int | None = None
+    location: str | None = None
+    location_id: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -146,7 +149,8 @@ class ContainerMeasures(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
+    """The one row that a container yields. `declined`: where it was run, as that is not its location: it has done nothing, and
+    has no part in the round. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
     side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
     `far_times`: the first of each stream. `worked_s`: for so long tasks processed rows, summed over threads, and of that
     `waited_s` for something else than a processor."""
@@ -166,6 +170,7 @@ class Summary(msgspec.Struct, frozen=True):
     stopped: bool = False
     error: str | None = None
     measures: ContainerMeasures = ContainerMeasures()
+    declined: str | None = None
 
 
 encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode

@@ -14,6 +14,7 @@ class ChangeKind(StrEnum):
     START = "start"  # the application was edited, or planned for the first time
     EXPANSION = "expansion"  # a stream has more partitions
     STARTPOINT = "startpoint"
+    REBALANCE = "rebalance"  # locations of a cluster came or went
     SCALE = "scale"  # another elasticity factor, or another number of containers
 
 
@@ -27,7 +28,7 @@ class Outcome(StrEnum):
 class ChangeRequest:
     """Somebody asks for another plan, or something was seen that needs one. `requested_by` is empty for what was only seen.
 
-    `subject`: the stream of an expansion, the id of a request for startpoints or for a scale.
+    `subject`: the stream of an expansion, the id of a request for startpoints or for a scale, what came or went.
     """
 
     kind: ChangeKind

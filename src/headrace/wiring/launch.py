@@ -17,6 +17,7 @@ from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
+from headrace.driver.cluster_view import ClusterView
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
@@ -96,10 +97,13 @@ def launched(
             control,
             _max_round_ms(config, store, log) / 1000,
             address is not None,
+            config.location_id,
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
-        backend = Backend(system, store, engine, elsewhere, None if address else partial(StoreProcess, app.name, paths))
+        cluster = None if address is None else ClusterView(engine, config.processor_return_wait_s)
+        builder = None if address else partial(StoreProcess, app.name, paths)
+        backend = Backend(system, store, engine, elsewhere, builder, cluster)
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)

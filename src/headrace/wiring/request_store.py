@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.loading import Config
+from headrace.config.objects import PLACE, loaded
 from headrace.core.job_plan.grouper_calls import named_errors
-from headrace.driver.planning.grouper_config import PLACE, loaded
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.ports import MetadataStore, System

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,10 @@ def local_slots(config: Config) -> int | None:
 
 def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.engine import SparkEngine
+    from headrace.adapters.spark.in_worker import WorkerFunctions
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_containers
+    from headrace.wiring.worker.location import location_of
 
     options: Mapping[str, str] | None = None
     read = read_prefix
@@ -96,7 +99,8 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    return SparkEngine(made, run_containers, run_prepared, read, ours, close_session, options)
+    functions = WorkerFunctions(run_containers, run_prepared, read, partial(location_of, config.location_id))
+    return SparkEngine(made, functions, ours, close_session, options)
 
 
 _shared_sessions: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.topology.program import Program
@@ -19,6 +19,9 @@ class InlineEngine:
 
     def __init__(self, run_container: Callable[[bytes, Program], bytes]) -> None:
         self._run_container = run_container
+
+    def locations(self) -> Mapping[str, int]:
+        return {}
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         for endpoint in program.endpoints:

@@ -19,10 +19,12 @@ from pyspark import cloudpickle
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
+from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.adapters.spark.in_worker import Containers, Reader, ReadPrefix, RunContainers, RunPrepared, counted, no_rows
+from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows
+from headrace.adapters.spark.placement import collected, collected_without_query
 from headrace.adapters.spark.reader_reports import with_reports
-from headrace.adapters.spark.routing import deliveries, drop_exchanges, routed, with_low_bits
+from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import passes_all
@@ -34,15 +36,13 @@ _SUMMARY = "summary string"
 
 
 class SparkEngine:
-    """See `headrace.exchange.engine.Engine`. The three functions are what runs in the worker; `wiring` gives them.
+    """See `headrace.exchange.engine.Engine`. `functions` run in the worker; `wiring` gives them.
     `kafka_options`: those of Spark's reader, which then reads for `read_prefix` to decode (None: it reads by itself)."""
 
     def __init__(
         self,
         session: Any,
-        run_containers: RunContainers,
-        run_prepared: RunPrepared,
-        read_prefix: ReadPrefix,
+        functions: WorkerFunctions,
         stop_session: bool,
         closed: Callable[[], None] = lambda: None,
         kafka_options: Mapping[str, str] | None = None,
@@ -50,28 +50,43 @@ class SparkEngine:
         self._kafka_options = kafka_options
         self._session = session
         self._context = session.sparkContext
-        self._run_containers, self._run_prepared, self._read_prefix = run_containers, run_prepared, read_prefix
+        self._functions = functions
         self._stop_session, self._closed = stop_session, closed
         self._is_lost = False
         self._id = uuid.uuid4().hex
         self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self._shared: dict[str, list[list[int]]] = {}
-        self.slots = slots_of(session)
+        self._slots = slots_of(session)
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
+        self._executors = Executors(session, functions.location_of)
+        self._looking = threading.Lock()
+
+    @property
+    def slots(self) -> int:
+        return sum(self._executors.slots().values()) or self._slots
+
+    def locations(self) -> dict[str, int]:
+        if self.driver_address is None:
+            return {}
+        try:
+            with self._looking:
+                self._executors.look()
+        except Exception as error:
+            raise self._failure_of(error) from None
+        return self._executors.slots()
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         pickled = self._pickled_program(program)
-        locations = [group[0].location for group in works]
+        places = [self._executors.preferences(group[0].location) for group in works]
         try:
             self._begin(sub_topology, round_id, program)
             if self._is_small(works, program):
-                # Without a DataFrame there is no query to plan, which halves the time of a near-empty round.
-                worker = Containers(pickled, program.id, _payloads(works), self._run_containers, self._run_prepared)
-                rows = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
+                worker = Containers(pickled, program.id, _payloads(works), self._functions)
+                rows = collected_without_query(self._context, worker.by_number, places)
             else:
-                rows = _collected(self._context, *self._made(program, pickled, works), locations)
+                rows = collected(self._context, *self._made(program, pickled, works), places)
         except Exception as error:
             raise self._failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
@@ -86,13 +101,10 @@ class SparkEngine:
         self._context.setJobGroup(self._group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
 
     def _is_small(self, works: Sequence[Sequence[ContainerWork]], program: Any) -> bool:
-        """Whether one Spark task does it all, and reads by itself."""
-        return (
-            len(works) == 1
-            and works[0][0].location is None
-            and program.is_plain
-            and not any(work.by_engine for work in works[0])
-        )
+        """Whether one Spark task at each location does it all, and reads by itself."""
+        locations = [group[0].location for group in works]
+        is_read_there = not any(work.by_engine for group in works for work in group)
+        return len(set(locations)) == len(locations) and program.is_plain and is_read_there
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         try:
@@ -167,7 +179,7 @@ class SparkEngine:
 
     def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> tuple[Any, bool]:
         """The DataFrame of a round, one Spark partition per group with one row each; and whether there is an exchange in it."""
-        worker = Containers(pickled, program.id, _payloads(works), self._run_containers, self._run_prepared)
+        worker = Containers(pickled, program.id, _payloads(works), self._functions)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
@@ -256,7 +268,7 @@ class SparkEngine:
         routes = self._routes(program, works)
         given = self._kafka_rows(program, works, routes, [number]) if self.reads else self._numbers(len(works))
         pickled, payloads = self._pickled_program(program), deliveries(works, routes)
-        reader = Reader(pickled, program.id, payloads, routes.reads, number, self._read_prefix, reports)
+        reader = Reader(pickled, program.id, payloads, routes.reads, number, self._functions.read_prefix, reports)
         return columns.opened(given.mapInArrow(reader, columns.reader_schema(program.source(number))))
 
     def _readers(self, program: Any, chained: Sequence[int]) -> list[list[int]]:
@@ -321,27 +333,6 @@ def _program_bytes(program: Any) -> bytes:
     return made
 
 
-def _collected(context: Any, made: Any, is_routed: bool, locations: Sequence[str | None]) -> list[str]:
-    """The first column of the DataFrame `made`, whose partition i prefers to be made at `locations[i]`: zipped with an RDD that
-    has these locations. `is_routed`: there is an exchange in it."""
-    if not any(locations):
-        try:
-            return [row[0] for row in made.collect()]
-        finally:
-            if is_routed:
-                drop_exchanges(made._jdf.queryExecution().toRdd)
-    jvm = context._jvm
-    tag = jvm.scala.reflect.ClassTag.Any()
-    placed = [jvm.scala.Tuple2(i, _scala(jvm, [location] if location else [])) for i, location in enumerate(locations)]
-    placement = context._jsc.sc().makeRDD(_scala(jvm, placed), tag)
-    rows = made._jdf.rdd()
-    try:
-        return [pair._1().getString(0) for pair in rows.zip(placement, tag).collect()]
-    finally:
-        if is_routed:
-            drop_exchanges(lambda: rows)
-
-
 def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, within_s: float) -> None:
     """Run `work` once on each machine with an executor, as far as Spark places it there; after `within_s` it is cancelled."""
     context = session.sparkContext
@@ -358,7 +349,8 @@ def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, wit
             hosts = sorted({one.host() for one in known})
             count = len(hosts)
             if len(known) > 1:
-                _collected(context, session.range(0, count, 1, count).mapInArrow(worked, "done string"), False, hosts)
+                made = session.range(0, count, 1, count).mapInArrow(worked, "done string")
+                collected(context, made, False, [[host] for host in hosts])
         except Exception as error:
             LOG.warning("work on each machine has failed: %s", failure_of(error).message)
 
@@ -369,9 +361,3 @@ def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, wit
         context._jsc.sc().cancelJobGroup(group)
         thread.join(within_s)
 
-
-def _scala(jvm: Any, items: Sequence[Any]) -> Any:
-    java = jvm.java.util.ArrayList()
-    for item in items:
-        java.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()

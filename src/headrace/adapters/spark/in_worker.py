@@ -7,6 +7,7 @@ import base64
 import gc
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,16 @@ RunPrepared = Callable[[Sequence[bytes], Any, Iterable[pa.RecordBatch], Callable
 Read = Generator[pa.RecordBatch, None, list[bytes]]  # rows, and at their end reports to the container that takes them
 Given = Sequence[tuple[Sequence[bytes], Collection[int]]]  # by reader: plans of the containers that take its rows, and its SSPs
 ReadPrefix = Callable[[Given, int, Any, int, Iterable[pa.RecordBatch]], Read]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFunctions:
+    """What runs in workers. `location_of`: where the worker is, as its disk goes."""
+
+    run_containers: RunContainers
+    run_prepared: RunPrepared
+    read_prefix: ReadPrefix
+    location_of: Callable[[], str] = socket.gethostname
 
 
 def _program(pickled: bytes, program_id: str) -> Any:
@@ -66,8 +77,7 @@ class _Work:
 class Containers(_Work):
     """The container's side of a round, as functions for `mapInArrow`."""
 
-    run_containers: RunContainers
-    run_prepared: RunPrepared
+    functions: WorkerFunctions
 
     def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -77,7 +87,7 @@ class Containers(_Work):
     def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
         program = self.program()
         for number in numbers:
-            yield _text(self.run_containers(self.groups[number], program))
+            yield _text(self.functions.run_containers(self.groups[number], program))
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._summaries(batches, take_reports)
@@ -87,7 +97,7 @@ class Containers(_Work):
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 
     def _summaries(self, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]) -> pa.RecordBatch:
-        summaries = self.run_prepared(self.groups[self.group()], self.program(), batches, reports)
+        summaries = self.functions.run_prepared(self.groups[self.group()], self.program(), batches, reports)
         return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
 
 

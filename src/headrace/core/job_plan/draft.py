@@ -37,7 +37,8 @@ from headrace.model.topology import Topology
 class PlanTerms:
     """What application and configuration say of a plan.
 
-    `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once.
+    `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once;
+    `locations`: how many of them at each location of a cluster, empty where all are on one machine.
     `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
     that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
     containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers
@@ -52,6 +53,7 @@ class PlanTerms:
     url: str
     grouper: Callable[[int], SystemStreamPartitionGrouper]
     slots: int = 1
+    locations: Mapping[str, int] = field(default_factory=dict)
     containers: Callable[[str | None], int | None] = lambda name: None
     elasticity_factor: Callable[[str | None], int] = lambda name: 1
     on_lost_offsets: OnLostOffsets = "fail"

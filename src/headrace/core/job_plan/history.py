@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from headrace.core.affinity.members import moved_tasks
 from headrace.core.elasticity.scales import ScaleDecision
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
@@ -21,7 +22,8 @@ _OUTCOMES = {StartpointStatus.REFUSED: Outcome.REFUSED, StartpointStatus.SUPERSE
 
 def history(draft: Draft, snapshot: Snapshot) -> Draft:
     """Say what the plan changes, and what it refuses."""
-    changes = [*_start(draft, snapshot), *_expansions(draft, snapshot), *_startpoints(draft, snapshot)]
+    changes = [*_start(draft, snapshot), *_rebalances(draft, snapshot)]
+    changes += [*_expansions(draft, snapshot), *_startpoints(draft, snapshot)]
     changes += scale_entries(draft.scaling, snapshot.scales.requests, draft.job_model.version, snapshot.now_us)
     return replace(draft, changes={key_of(snapshot.epoch, number): one for number, one in enumerate(changes)})
 
@@ -51,6 +53,20 @@ def _start(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
     what = "first start" if before is None else "start with another plan"
     now, why = f"job model {after.version}", "; ".join(draft.notes)
     yield Change(snapshot.now_us, ChangeKind.START, what, Outcome.APPLIED, after.version, "", was, now, why)
+
+
+def _rebalances(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
+    """What came or went of a cluster, and how many tasks have another processor for it."""
+    asked = [one for one in snapshot.requests if one.kind is ChangeKind.REBALANCE]
+    if not asked or snapshot.model is None:
+        return
+    before, now = (
+        [one for sub in model.sub_topologies for one in sub.containers] for model in (snapshot.model, draft.job_model)
+    )
+    after = f"{len(moved_tasks(before, now)):,} of {sum(len(one.tasks) for one in now):,} tasks moved"
+    version = draft.job_model.version
+    for one in asked:
+        yield Change(snapshot.now_us, ChangeKind.REBALANCE, one.subject, Outcome.APPLIED, version, one.requested_by, "", after)
 
 
 def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.core.affinity.cluster import members_of
+from headrace.core.affinity.members import TaskHistory, assigned
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
@@ -37,15 +40,27 @@ def scales(draft: Draft, snapshot: Snapshot) -> Draft:
 
 def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
     """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
-    return replace(draft, tasks=tuple(_sub_model(sub, draft) for sub in draft.terms.subs))
+    models, load = [], Counter[str]()
+    for sub in draft.terms.subs:
+        models.append(_sub_model(sub, draft, snapshot, load))
+        for container in models[-1].containers:
+            if container.processor_id is not None:
+                load[container.processor_id] += len(container.tasks)
+    return replace(draft, tasks=tuple(models))
 
 
-def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
+def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping[str, int]) -> SubTopologyModel:
+    """`load`: how many tasks processors have of other sub-topologies."""
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    wanted, factor = draft.scaling.containers_of(sub.title) or terms.slots, draft.scaling.factor_of(sub.title)
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), factor)
-    return SubTopologyModel(sub.name, containers_of(made, wanted), factor)
+    chosen, factor = draft.scaling.containers_of(sub.title), draft.scaling.factor_of(sub.title)
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(chosen or terms.slots), factor)
+    if not terms.locations:
+        return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
+    before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
+    sizes = {name: sum(file.bytes for file in one.head.files) for name, one in snapshot.checkpoints.items() if one.head}
+    history = TaskHistory(before[0].containers if before else (), state_bytes=sizes, load=load)
+    return SubTopologyModel(sub.name, assigned(made, members_of(terms.locations, chosen), history), factor)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -16,6 +16,7 @@ from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoint_rules import TaskPartition, bootstraps_of, in_force
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.cluster_view import ClusterView
 from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.driver.request_copies import RequestsElsewhere
@@ -50,13 +51,15 @@ class Pace:
 class Backend:
     """What a job runs on: its system, what is stored of it there, and the engine of its containers. `elsewhere`: where
     startpoints are requested outside of its system. `store_builder`: begins to make local stores in the background; None
-    where workers are on other machines. `metrics`: what is measured, for the status; `exports`: where else that is taken."""
+    where workers are on other machines. `cluster`: where these are; None where all are on the driver's. `metrics`: what is
+    measured, for the status; `exports`: where else that is taken."""
 
     system: System
     store: JobStore
     engine: Engine
     elsewhere: RequestsElsewhere | None = None
     store_builder: Callable[[], StoreBuilder] | None = None
+    cluster: ClusterView | None = None
     metrics: RecentMetrics = field(default_factory=RecentMetrics)
     exports: tuple[MetricsSink, ...] = ()
 
@@ -127,7 +130,7 @@ class JobPlan:
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
     something is skipped still, or that may be undone. `changes`: the entries that this plan adds to the history of the job,
     by key. `scale_terms`: by which scales are decided, `scales` those that are on record, `waiting_scales` what waits for tasks
-    to come together, by the titles of sub-topologies.
+    to come together, by the titles of sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
     """
 
     topology: Topology
@@ -147,3 +150,4 @@ class JobPlan:
     scale_terms: ScaleTerms = field(default_factory=ScaleTerms)
     scales: StoredScales = field(default_factory=StoredScales)
     waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)
+    locations: Mapping[str, int] = field(default_factory=dict)

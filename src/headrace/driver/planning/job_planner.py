@@ -91,9 +91,11 @@ class JobPlanner:
     def plan(self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
-        system, slots = self.backend.system, self.backend.engine.slots
+        system = self.backend.system
         began_ns, scales_ns = time.perf_counter_ns(), list[int]()
-        terms = terms_of(self.topology, self.config, system.name, slots, before is not None, self.sides)
+        cluster, slots = self.backend.cluster, self.backend.engine.slots
+        locations = None if cluster is None else cluster.for_plan()
+        terms = terms_of(self.topology, self.config, system.name, slots, locations, before is not None, self.sides)
         self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
         elsewhere = None if self.backend.elsewhere is None else self.backend.elsewhere.requests()
@@ -149,6 +151,7 @@ class JobPlanner:
             draft.terms.scale_terms,
             stored_scales(snapshot.scales, draft.scaling),
             draft.scaling.waiting,
+            draft.terms.locations,
         )
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:

@@ -48,10 +48,12 @@ def terms_of(
     config: Config,
     system: str,
     slots: int = 1,
+    locations: Mapping[str, int] | None = None,
     is_replan: bool = False,
     sides: Mapping[str, Sides] | None = None,
 ) -> PlanTerms:
-    """What application and configuration say of a plan. `system`: its name in SSPs; `slots`: of the engine."""
+    """What application and configuration say of a plan. `system`: its name in SSPs; `slots` and `locations`: of the
+    engine."""
     subs = sub_topologies_of(topology)
     return PlanTerms(
         topology,
@@ -60,6 +62,7 @@ def terms_of(
         config.system,
         partial(grouper_of, config.ssp_grouper),
         slots,
+        locations or {},
         config.containers_of,
         config.elasticity_factor_of,
         config.on_lost_offsets,

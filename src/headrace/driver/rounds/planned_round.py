@@ -24,6 +24,7 @@ class WorkerPaths:
     control: RoundControl
     max_round_s: float
     has_other_machines: bool = False
+    location_id: str | None = None  # how a worker knows where it is, as configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -38,6 +38,7 @@ from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
+from headrace.model.names import few
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -61,7 +62,8 @@ class RoundPlanner:
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
-        self._handovers = handovers
+        self._handovers, self._cluster = handovers, backend.cluster
+        self.waits_for = ""  # what lanes wait for that have something to do, for people
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self.tasks_wait = False  # a round has shown that functions of records wait
         self.held_files: Mapping[TaskName, int] = {}  # how many of each task's state files no round folds
@@ -124,7 +126,7 @@ class RoundPlanner:
         for lane, mine in pieces.items():
             payload = encoded(self._filled(common, lane, mine, watermark_of, by_engine))
             works_by_lane[lane] = self._work(lane, mine, payload, records[lane], by_engine)
-        groups = spark_tasks_of(self._weights(records, pieces), self._slots)
+        groups = self._groups(records, pieces)
         works = tuple(tuple(works_by_lane[lane] for lane in group) for group in groups)
         bases = {
             task.name: self._task_positions.checkpoints[task.name].round_id
@@ -225,12 +227,32 @@ class RoundPlanner:
             for lane, readers in self._readers.get(ssp, {}).items():
                 if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in readers):
                     found.setdefault(lane, {})[ssp] = ranges[ssp]
-        return {lane: found[lane] for lane in sorted(found)}
+        return {lane: found[lane] for lane in self._there(sorted(found))}
+
+    def _there(self, lanes: Sequence[int]) -> Sequence[int]:
+        """Those of the lanes whose locations have workers now."""
+        if self._cluster is None:
+            return lanes
+        present = self._cluster.present
+        places = {lane: self._containers[lane].location_id for lane in lanes}
+        away = sorted({place for place in places.values() if place is not None and place not in present})
+        self.waits_for = f"an executor at {few(away)}" if away else ""
+        return [lane for lane in lanes if places[lane] not in away]
 
     def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
         """About how many records a lane has to process: of a slice, as many as key buckets make one."""
         slices = {ssp: bucket.factor for ssp, bucket in self._inputs[lane].items() if bucket is not None}
         return sum(-(-piece.records // slices.get(ssp, 1)) for ssp, piece in pieces.items())
+
+    def _groups(
+        self, records: Mapping[int, int], pieces: Mapping[int, Mapping[SSP, OffsetRange]]
+    ) -> Iterator[tuple[int, ...]]:
+        """The lanes of each Spark task, which are at one location."""
+        by_location: dict[str | None, list[tuple[int, int]]] = {}
+        for lane, weight in self._weights(records, pieces):
+            by_location.setdefault(self._containers[lane].location_id, []).append((lane, weight))
+        for location, mine in by_location.items():
+            yield from spark_tasks_of(mine, self._slots if location is None else len(mine))
 
     def _weights(
         self, records: Mapping[int, int], pieces: Mapping[int, Mapping[SSP, OffsetRange]]
@@ -264,6 +286,7 @@ class RoundPlanner:
             control=place.control.terms_of(round_id),
             has_other_machines=place.has_other_machines,
             lead=self._terms.max_bucket_lead,
+            location_id=place.location_id,
             upstream={
                 self._numbers[ssp]: claim
                 for ssp, claim in self._task_positions.upstream_within(inputs.ends).items()
@@ -283,6 +306,7 @@ class RoundPlanner:
         return msgspec.structs.replace(
             common,
             lane=lane,
+            location=self._containers[lane].location_id,
             tasks=[
                 self._task_plan(task, watermark_us)
                 for siblings in siblings_of(self._containers[lane].tasks)

@@ -30,7 +30,7 @@ from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfR
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
-from headrace.model.checkpoint import Checkpoint
+from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
@@ -130,8 +130,8 @@ class SubTopologyRunner:
         return self.planner.next(inputs)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
-        """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
-        round fail: then `reload_committed`."""
+        """Call the functions of `for_each_round`, then run the containers; one summary each, by lane, but of those that have
+        declined: there may be none. Raises what made the round fail: then `reload_committed`."""
         if self._handovers is not None:
             self._handovers.hand_over(planned)
         self.meter.began(time.monotonic())
@@ -146,7 +146,18 @@ class SubTopologyRunner:
         if lanes != planned.lanes or len(summaries) != len(lanes):
             raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
         self.terms.place.control.ended(planned.id)
-        return summaries
+        return self._accepted(planned, summaries)
+
+    def _accepted(self, planned: PlannedRound, summaries: list[Summary]) -> list[Summary]:
+        """Those of the containers that have taken part. One that Spark ran at another location than its own has declined."""
+        declined = {summary.lane: summary.declined for summary in summaries if summary.declined is not None}
+        if not declined:
+            return summaries
+        self.progress.counters["containers_declined"] = self.progress.counters.get("containers_declined", 0) + len(declined)
+        LOG.info("round %s: containers %s were run elsewhere, at %s", planned.id, sorted(declined), sorted(declined.values()))
+        if planned.handover is not None:  # its functions were given what the others would have read, too
+            raise RoundFailedError(f"round {planned.id}: containers {sorted(declined)} were run at {sorted(declined.values())}")
+        return [summary for summary in summaries if summary.declined is None]
 
     def stop_round(self, planned: PlannedRound) -> None:
         """Signal workers of a round that is given up, zombies included, to stop."""
@@ -159,7 +170,8 @@ class SubTopologyRunner:
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
         """Have the round committed, and take its positions; see `JobStore.commit_round` for what is raised."""
         began = time.monotonic()
-        commit = RoundCommit(planned.id, tuple(_container_commit(summary) for summary in summaries), planned.bases)
+        commits = tuple(_container_commit(summary) for summary in summaries)
+        commit = RoundCommit(planned.id, commits, self._bases(planned, summaries))
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
@@ -171,6 +183,14 @@ class SubTopologyRunner:
             self.planner.tasks_wait = True
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self.terms.on_lost))
+
+    def _bases(self, planned: PlannedRound, summaries: list[Summary]) -> Mapping[TaskName, RoundId]:
+        """What the tasks build on of those containers that have taken part."""
+        if len(summaries) == len(planned.lanes):
+            return planned.bases
+        lanes = {summary.lane for summary in summaries}
+        mine = {task.name for container in self.model.containers if container.lane in lanes for task in container.tasks}
+        return {name: base for name, base in planned.bases.items() if name in mine}
 
     def _warn_of_far_times(self, summaries: list[Summary]) -> None:
         """Once for each stream, as long as this driver runs."""

@@ -9,6 +9,7 @@ from headrace.errors import StoreDamagedError
 from headrace.exchange.errors import worker_error
 from headrace.exchange.messages import ContainerPlan, Summary, decoded_plan, encoded
 from headrace.wiring.worker.fetched_ranges import FetchedRanges
+from headrace.wiring.worker.location import location_of
 from headrace.worker import container
 from headrace.worker.operators.faults import is_signal
 from headrace.worker.ports import ReaderReport, WorkerPorts
@@ -54,6 +55,8 @@ def _run(
     fetched: FetchedRanges,
 ) -> bytes:
     try:
+        if plan.location is not None and (here := location_of(plan.location_id)) != plan.location:
+            return encoded(Summary(plan.lane, declined=here))
         try:
             summary = container.run(plan, program, ports_of(plan, program, report, fetched), prepared)
         except StoreDamagedError:

@@ -20,7 +20,7 @@ from headrace.model.tasks import TaskName
 
 
 @dataclass(frozen=True, slots=True)
-class Processor:
+class Member:
     """What a container is assigned to: a member of a group, or a slot of a cluster. Ids are unique, and stay when it is started
     again. `location_id`: where its disk is; None where that is not known, which is no place that another has."""
 
@@ -55,7 +55,7 @@ class _Portion(NamedTuple):
 
 
 def assigned(
-    tasks: Sequence[TaskModel], processors: Collection[Processor], history: TaskHistory | None = None
+    tasks: Sequence[TaskModel], processors: Collection[Member], history: TaskHistory | None = None
 ) -> tuple[ContainerModel, ...]:
     """One container for each processor that has tasks, by lane. Equal arguments give equal containers, in whatever order they
     are given. Shares differ by at most one portion; as many portions stay with their processor as such shares allow; of those
@@ -64,8 +64,8 @@ def assigned(
 
     >>> from headrace.model.streams import SSP
     >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(4)]
-    >>> before = assigned(tasks, [Processor("a", "host-1"), Processor("b", "host-2")])
-    >>> after = assigned(tasks, [Processor("b", "host-2"), Processor("c", "host-1")], TaskHistory(before))
+    >>> before = assigned(tasks, [Member("a", "host-1"), Member("b", "host-2")])
+    >>> after = assigned(tasks, [Member("b", "host-2"), Member("c", "host-1")], TaskHistory(before))
     >>> for one in (*before, *after):
     ...     print(one.lane, one.processor_id, one.location_id, *(task.name for task in one.tasks))
     0 a host-1 Partition_0 Partition_2
@@ -130,7 +130,7 @@ def _most(values: Iterable[str | None]) -> str | None:
     return min(counts, key=lambda value: (-counts[value], value), default=None)
 
 
-def _shares(portions: Sequence[_Portion], members: Sequence[Processor], load: Mapping[str, int]) -> dict[str, list[_Portion]]:
+def _shares(portions: Sequence[_Portion], members: Sequence[Member], load: Mapping[str, int]) -> dict[str, list[_Portion]]:
     """The portions of each processor, by its id."""
     low, more = divmod(len(portions), len(members))
     owned: dict[str | None, list[_Portion]] = {one.id: [] for one in members}
@@ -159,7 +159,7 @@ def _shares(portions: Sequence[_Portion], members: Sequence[Processor], load: Ma
 
 
 def _quotas(
-    members: Sequence[Processor],
+    members: Sequence[Member],
     owned: Mapping[str | None, Sequence[_Portion]],
     free: Sequence[_Portion],
     low: int,
@@ -173,7 +173,7 @@ def _quotas(
         crowd.update(portion.home for portion in owned[one.id][low:])
         crowd[one.location_id] -= max(0, low - len(owned[one.id]))
 
-    def gain(one: Processor) -> int:
+    def gain(one: Member) -> int:
         """By how many more portions are at home."""
         if len(owned[one.id]) <= low:
             return int(one.location_id is not None and crowd[one.location_id] > 0)

@@ -1,0 +1,56 @@
+"""Which locations a plan is made with, when these come and go: one that is away for a moment keeps its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """What was seen of a cluster. `seen`: since when which slots were at which locations, in order of time; the last entry is
+    so now. `return_wait_s`: for so long a location, and a slot of one, counts that is not there any more. `settle_s`: as long
+    as that no plan is made for what has come, as more may come. Times are of a clock that only goes forward."""
+
+    return_wait_s: float
+    settle_s: float = 2.0
+    seen: tuple[tuple[float, Mapping[str, int]], ...] = ()
+
+    def with_look(self, slots: Mapping[str, int], now_s: float) -> Sightings:
+        """The same with what was seen at `now_s`; without what is too long ago to count."""
+        seen = self.seen if self.seen and self.seen[-1][1] == slots else (*self.seen, (now_s, dict(slots)))
+        ends = [since_s for since_s, _ in seen[1:]]  # an entry was so until the next one
+        too_old = sum(end_s <= now_s - self.return_wait_s for end_s in ends)
+        return replace(self, seen=seen[too_old:])
+
+    @property
+    def present(self) -> Mapping[str, int]:
+        return self.seen[-1][1] if self.seen else {}
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """What a plan is made with: the most slots that each location had lately.
+
+        >>> sightings = Sightings(10.0).with_look({"a": 2, "b": 1}, 0.0).with_look({"a": 1}, 5.0)
+        >>> sightings.counted, sightings.with_look({"a": 1}, 15.0).counted
+        ({'a': 2, 'b': 1}, {'a': 1})
+        """
+        found: dict[str, int] = {}
+        for _, slots in self.seen:
+            for location, count in slots.items():
+                found[location] = max(count, found.get(location, 0))
+        return dict(sorted(found.items()))
+
+    def change_due(self, planned: Mapping[str, int], now_s: float) -> str:
+        """Why another plan is due than the one that was made with `planned`, for people; empty where none is. None is made for
+        no location at all: then its containers wait."""
+        counted = self.counted
+        if counted == planned or not self.present:
+            return ""
+        more = [location for location, count in counted.items() if count > planned.get(location, 0)]
+        if more and now_s - self.seen[-1][0] < self.settle_s:
+            return ""
+        less = [location for location, count in planned.items() if counted.get(location, 0) < count]
+        said = [f"{location} has joined" if location not in planned else f"{location} has more slots" for location in more]
+        said += [f"{location} has left" if location not in counted else f"{location} has fewer slots" for location in less]
+        return ", ".join(said)
