@@ -23,6 +23,7 @@ from cluster.application import Sent, matched_of, streaks_of, windows_of
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
 from headrace.codec.job_records import history_of
+from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.serdes.windowed import Windowed
 from support.fixtures import only_on
 from support.world import World
@@ -269,4 +270,6 @@ def test_each_task_stays_where_its_state_is(cluster: Cluster, driver: Driver, wo
         assert stores == {"machine-1": 2, "machine-2": 2}
     model = world.system.job_store(world.name).job_model()
     assert model is not None and model.version == 1
+    kept = StoredLocality(world.system.metadata_store(world.name)).read_processor_locality().get_locality()
+    assert Counter(kept.values()) == dict.fromkeys(MACHINES, 2)
     assert [one.location_id for one in model.sub_topologies[0].containers] == ["machine-1", "machine-2"]

@@ -216,6 +216,7 @@ class Job:
             thread.join()
         self._requests.end_preparation()
         self._settle_startpoints()
+        self._generation.maintenance.keep_locality()
         for runner in self._generation.runners.values():
             self._generation.publish(runner, force=True)
         self._give_back()

@@ -67,6 +67,11 @@ class SparkEngine:
     def slots(self) -> int:
         return sum(self._executors.slots().values()) or self._slots
 
+    def wait_for_workers(self, say: Callable[[str], None]) -> None:
+        """Wait for those that a first plan is to be made with. `SetupError` where none comes."""
+        if self.driver_address is not None:
+            self._executors.wait(say)
+
     def locations(self) -> dict[str, int]:
         if self.driver_address is None:
             return {}

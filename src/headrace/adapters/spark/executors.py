@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.adapters.spark.placement import collected
+from headrace.core.affinity.sightings import have_all_come
+from headrace.errors import SetupError
 
 LOG = logging.getLogger("headrace.job")
+LOOK_S, SAY_S, START_S_MAX = 0.1, 10.0, 600.0
 _TRIES = 3
 _ANCESTORS = 6  # a worker, its daemon, perhaps a shell, the executor's JVM
 
@@ -70,6 +74,25 @@ class Executors:
         """The executors at a location, as a Spark task is asked to run on one of them; none where there is none."""
         return [one.preference for one in self._there if location is not None and self._locations.get(one.id) == location]
 
+    def wait(self, say: Callable[[str], None]) -> None:
+        """Wait until the executors are there that a first plan is to be made with. `SetupError` where none comes at all."""
+        began_s = changed_s = said_s = time.monotonic()
+        there, promised = 0, promised_executors(self._session.sparkContext.getConf().get)
+        while True:
+            self.look()
+            now_s = time.monotonic()
+            there, before = len(self._there), there
+            changed_s = now_s if there != before else changed_s
+            if have_all_come(there, promised, now_s - changed_s, now_s - began_s):
+                return
+            if not there and now_s - began_s > START_S_MAX:
+                hint = "has the cluster room for one? see the page of its master"
+                raise SetupError(f"Spark has had no executor for {START_S_MAX:.0f} s", hint)
+            if now_s - said_s > SAY_S:
+                said_s = now_s
+                say(f"waiting for Spark's executors: {there} of {promised or 'some'} after {now_s - began_s:.0f} s")
+            time.sleep(LOOK_S)
+
     def _listed(self) -> Iterator[Executor]:
         summaries = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
         for number in range(summaries.size()):
@@ -100,6 +123,20 @@ class Executors:
         frame = self._session.range(0, count, 1, count).mapInArrow(answered, "said string")
         said = collected(self._session.sparkContext, frame, False, [[one.preference] for one in asked])
         return {executor: location for executor, location in map(json.loads, said) if executor}
+
+
+def promised_executors(setting: Callable[[str], str | None]) -> int | None:
+    """How many executors the settings of Spark promise; None where they do not say.
+
+    >>> promised_executors({"spark.cores.max": "6", "spark.executor.cores": "2"}.get), promised_executors({}.get)
+    (3, None)
+    """
+    if setting("spark.dynamicAllocation.enabled") == "true":
+        return None
+    instances, most, each = map(setting, ("spark.executor.instances", "spark.cores.max", "spark.executor.cores"))
+    if instances is not None:
+        return int(instances)
+    return None if most is None or each is None else max(1, int(most) // int(each))
 
 
 def own_executor_id() -> str:

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+FIRST_WAIT_S, QUIET_S = 30.0, 2.0
+
+
+def have_all_come(there: int, promised: int | None, quiet_s: float, waited_s: float) -> bool:
+    """Whether a first plan is made with those that are `there`: with as many as are promised; where that is not known, or takes
+    too long, once none has come for a while. Else the first would get all tasks, and each that comes would move some.
+
+    >>> have_all_come(1, 3, 5.0, 10.0), have_all_come(3, 3, 0.0, 1.0), have_all_come(1, None, 2.0, 4.0)
+    (False, True, True)
+    """
+    if not there:
+        return False
+    return there >= promised if promised is not None and waited_s < FIRST_WAIT_S else quiet_s >= QUIET_S
+
 
 @dataclass(frozen=True, slots=True)
 class Sightings:

@@ -59,7 +59,7 @@ def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping
         return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
     before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     sizes = {name: sum(file.bytes for file in one.head.files) for name, one in snapshot.checkpoints.items() if one.head}
-    history = TaskHistory(before[0].containers if before else (), state_bytes=sizes, load=load)
+    history = TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes, load)
     return SubTopologyModel(sub.name, assigned(made, members_of(terms.locations, chosen), history), factor)
 
 

@@ -11,6 +11,8 @@ from functools import partial
 
 from headrace.codec.job_records import cuts_of
 from headrace.config.loading import Config
+from headrace.core.affinity.groupers import LocalityInfo
+from headrace.core.affinity.locations import LocationId
 from headrace.core.rewind.consistent_cuts import edges_of, going_by_cuts
 from headrace.core.rewind.state_history import RetentionPolicy
 from headrace.core.rounds.purging import lowest_positions, purge_offsets
@@ -18,6 +20,7 @@ from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
 from headrace.driver.maintenance.state_versions import KeptTasks, Past, StateVersions, versions_of
 from headrace.driver.planning.job_plan import Backend, JobPlan
+from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.task_positions import by_ssp
 from headrace.model.streams import SSP
@@ -50,6 +53,8 @@ class Maintenance:
         self._versions.begin()
         internal = {node.stream for node in plan.topology.repartitions}
         self._reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}  # of repartition streams
+        self._locality = StoredLocality(metadata, self._store, plan.epoch)
+        self._ran: dict[TaskName, LocationId] = {}
         self._committed: set[str | None] = set()  # the sub-topologies that have committed under this plan
         self._purged: dict[SSP, int] = {}
 
@@ -67,6 +72,7 @@ class Maintenance:
         self._committed.add(runner.sub.name)
         self._garbage.committed(runner.sub.name, runner.checkpoints.values())
         self._versions.committed(runner.sub.name)
+        self._ran.update(runner.new_locations())
 
     def keep(self) -> None:
         """Keep versions of the state that are due, and drop those that are too many or too old."""
@@ -75,7 +81,15 @@ class Maintenance:
     def tidy(self) -> None:
         """Keep versions that are due, and reclaim what is not needed; versions first: they say what is needed."""
         self.keep()
+        self.keep_locality()
         self._reclaim()
+
+    def keep_locality(self) -> None:
+        """Store where tasks have run, for later plans. A failure is logged and no more: the job model says nearly the same."""
+        try:
+            self._locality.write_processor_locality(LocalityInfo(dict(self._ran)))
+        except Exception as error:
+            LOG.warning("where tasks have run could not be stored: %s", getattr(error, "message", error))
 
     def _reclaim(self) -> None:
         """Purge processed records, and delete unreferenced data. A failure is logged and no more: it is tried again."""

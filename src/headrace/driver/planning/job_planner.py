@@ -39,6 +39,7 @@ from headrace.driver.planning.stored_assignment import (
     assignment_changes,
     record_changes,
 )
+from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
@@ -183,6 +184,7 @@ class JobPlanner:
             HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(draft.changes)},
             SSP_ASSIGNMENT: assignment_changes(snapshot.assignment, assignment),
             PARTITION_COUNTS: record_changes(snapshot.partition_records, draft.records),
+            LOCALITY: locality_changes(snapshot.last_locations, draft.job_model),
         }
         if snapshot.flows != draft.flows:
             changes[FLOWS] = {FLOWS: encode(Flows(draft.flows))}

@@ -30,6 +30,7 @@ from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.grouper_config import grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
+from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.for_each_round import stored_handover
 from headrace.errors import StreamNotFoundError
 from headrace.model.change import ChangeKind, ChangeRequest
@@ -136,6 +137,7 @@ def observe(
             if stream in streams and streams[stream].partitions == count
         ),
         scales=scales_of(metadata),
+        last_locations=StoredLocality(metadata).read_processor_locality().get_locality(),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
+from headrace.core.affinity.locations import LocationId
 from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.rewind.replays import unfinished
 from headrace.core.rewind.rewinds import skipped_ranges_of
@@ -94,6 +95,8 @@ class SubTopologyRunner:
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
         self.terms, self._epoch = terms, plan.epoch
+        self._new_lanes: set[int] = set()  # whose containers have committed for the first time
+        self._placed = {one.lane: one for one in self.model.containers if one.location_id is not None}
         self._system, self._store, self._engine = system, store, engine
         self._startpoints = plan.startpoints
         self._handovers = None
@@ -175,6 +178,7 @@ class SubTopologyRunner:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
+        self._new_lanes |= {summary.lane for summary in summaries} & self._placed.keys()
         ended = time.monotonic()
         self.progress.add(summaries, (ended - began) * 1e3)
         self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
@@ -183,6 +187,12 @@ class SubTopologyRunner:
             self.planner.tasks_wait = True
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self.terms.on_lost))
+
+    def new_locations(self) -> dict[TaskName, LocationId]:
+        """Where tasks have run for the first time under this plan, since the last call."""
+        lanes, self._new_lanes = self._new_lanes, set()
+        found = [self._placed.pop(lane) for lane in lanes]
+        return {task.name: LocationId(one.location_id) for one in found if one.location_id for task in one.tasks}
 
     def _bases(self, planned: PlannedRound, summaries: list[Summary]) -> Mapping[TaskName, RoundId]:
         """What the tasks build on of those containers that have taken part."""
