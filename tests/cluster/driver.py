@@ -28,6 +28,8 @@ def serve(settings: dict[str, str]) -> None:
                 case {"wait": seconds}:
                     job.wait(seconds)
                     answer(job.status())
+                case {"executors": _}:
+                    answer({"executors": spark.sparkContext._jsc.sc().getExecutorIds().size()})
                 case {"status": _}:
                     answer(job.status())
                 case {"stop": _}:

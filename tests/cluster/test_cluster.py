@@ -127,14 +127,16 @@ def test_windows_a_join_and_a_processor_behind_expressions(
 
 
 @contextmanager
-def without_new_executors(cluster: Cluster, machine: str, is_so: bool) -> Iterator[None]:
-    """While the context is open the Spark worker of a machine starts none in place of one that ends."""
+def without_new_executors(cluster: Cluster, driver: Driver, machine: str, is_so: bool) -> Iterator[None]:
+    """While the context is open the Spark worker of a machine starts none in place of one that ends. All are there at the end:
+    one that joins later would be a change of the next test's job."""
     if is_so:
         cluster.workers[machine].send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
         cluster.workers[machine].send_signal(signal.SIGCONT)
+        until(lambda: driver.ask(executors=True)["executors"] == len(MACHINES), WAIT_S)
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
@@ -152,7 +154,7 @@ def test_an_executor_that_is_killed_costs_no_record(
     wanted = Counter(key for key, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
     with (
         running(driver, start="one_expression", until=None, **keys),
-        without_new_executors(cluster, "machine-1", not comes_back),
+        without_new_executors(cluster, driver, "machine-1", not comes_back),
     ):
         until(lambda: source_of(driver.ask(status=True))["records"] >= 200, WAIT_S)
         restored = source_of(driver.ask(status=True))["counters"].get("stores_restored", 0)

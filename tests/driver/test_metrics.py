@@ -296,7 +296,8 @@ def test_status_and_tasks_of_another_process_show_them_and_a_change_is_measured(
     (seen,) = running.observations()
     assert (seen.sub_topology, seen.elasticity_factor, seen.last_pause_s, seen.is_changing) == ("source", 1, None, False)
     running.set_elasticity(4)
-    waited(lambda: running.observations()[0].elasticity_factor == 4 and not running.observations()[0].is_changing, running)
+    waited(lambda: running.observations()[0].elasticity_factor == 4 and running.observations()[0].last_pause_s, running)
+    waited(lambda: not running.observations()[0].is_changing, running)
     (seen,) = running.observations()
     assert len(seen.tasks) == seen.task_count == 8 and seen.last_pause_s is not None and 0 < seen.last_pause_s < 60
     waited(lambda: shown("status")["metrics"].get("plan-changes") == 1, running)
