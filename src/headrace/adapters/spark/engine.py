@@ -106,7 +106,7 @@ class SparkEngine:
         self._context.setJobGroup(self._group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
 
     def _is_small(self, works: Sequence[Sequence[ContainerWork]], program: Any) -> bool:
-        """Whether one Spark task at each location does it all, and reads by itself."""
+        """Whether one Spark task at each location does it all, and its containers read what they take."""
         locations = [group[0].location for group in works]
         is_read_there = not any(work.by_engine for group in works for work in group)
         return len(set(locations)) == len(locations) and program.is_plain and is_read_there

@@ -58,7 +58,8 @@ def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping
     if not terms.locations:
         return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
     before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
-    sizes = {name: sum(file.bytes for file in one.head.files) for name, one in snapshot.checkpoints.items() if one.head}
+    heads = {task.name: one.head for task in made if (one := snapshot.checkpoints.get(task.name)) is not None}
+    sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
     history = TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes, load)
     return SubTopologyModel(sub.name, assigned(made, members_of(terms.locations, chosen), history), factor)
 
