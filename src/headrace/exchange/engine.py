@@ -101,6 +101,9 @@ class Engine(Protocol):
         """How many Spark tasks run at once at each location that has workers now, by its id; empty where all workers are on
         the driver's machine. `EngineFailure` where the engine does not say."""
 
+    def wait_for_workers(self, say: Callable[[str], None]) -> None:
+        """Wait, within a bound, for the workers that are promised before the first plan; `say` hears for what."""
+
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Program
     ) -> list[bytes]:

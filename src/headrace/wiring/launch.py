@@ -79,9 +79,9 @@ def launched(
             check_before_engine(topology_before_engine(topology), config, system, store, log)
             if not app.session.is_open:
                 log("starting Spark")
-            engine = spark = spark_engine(app, config)
+            engine = spark_engine(app, config)
             closers.append(engine.close)
-            spark.wait_for_workers(log)
+            engine.wait_for_workers(log)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
         epoch = store.acquire(lease(), _now_us())

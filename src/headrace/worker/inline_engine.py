@@ -23,6 +23,9 @@ class InlineEngine:
     def locations(self) -> Mapping[str, int]:
         return {}
 
+    def wait_for_workers(self, say: Callable[[str], None]) -> None:
+        """Containers run in this process: there is nothing to wait for."""
+
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         for endpoint in program.endpoints:
             if endpoint.chain:
