@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace.client.scales import Elasticity
-from headrace.client.startpoints import Startpoints
+from elasticity.stepping import checkpoints, history, replan, rounds, scales_of, startpoints_of
 from headrace.core.keys.compaction import borrowed
+from headrace.errors import StartpointError
 from headrace.model.change import Outcome
-from headrace.model.checkpoint import Checkpoint
 from headrace.testing import Driver
 
 KEYS = [f"k{number}" for number in range(16)]
@@ -42,25 +41,6 @@ def counts(driver: Driver) -> dict[str, int]:
 
 def all_at(number: int) -> dict[str, int]:
     return dict.fromkeys(KEYS, number)
-
-
-def rounds(driver: Driver, number: int) -> None:
-    """Some rounds of the source, not all that there is to do."""
-    (runner,) = driver._opened.runners
-    for _ in range(number):
-        planned = driver._scheduler.next(runner, driver.now_us / 1e6, driver.now_us)
-        assert planned is not None
-        driver._run_round(runner, planned)
-
-
-def checkpoints(driver: Driver) -> Mapping[str, Checkpoint]:
-    return {str(task): one for runner in driver._opened.runners for task, one in runner.checkpoints.items()}
-
-
-def replan(driver: Driver) -> None:
-    """Make the plan that is due, without a round."""
-    requests = (*driver._requests.found(0.0, with_streams=False), *driver._scales())
-    driver._replan(requests)
 
 
 # --- startpoints and replays ------------------------------------------------------------------------------------------
@@ -91,14 +71,14 @@ def test_a_pending_startpoint_is_spent_once_behind_a_change(before: int, after: 
         assert len(checkpoints(driver)) == after
         driver.run()
         assert counts(driver) == all_at(6)
-        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+        with startpoints_of(driver) as points:
             assert [one.status for one in points.list()] == ["applied"]
         driver.run()
         assert counts(driver) == all_at(6)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 4), (2, 8)])
-def test_a_pending_startpoint_can_be_deleted_behind_a_split(before: int, after: int) -> None:
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (2, 8), (4, 1), (8, 2)])
+def test_a_pending_startpoint_can_be_deleted_behind_a_change(before: int, after: int) -> None:
     with Driver(counting(before)) as driver:
         send(driver, 3)
         driver.run()
@@ -106,7 +86,7 @@ def test_a_pending_startpoint_can_be_deleted_behind_a_split(before: int, after: 
         replan(driver)
         driver.elasticity(after)
         replan(driver)
-        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+        with startpoints_of(driver) as points:
             points.delete(id_)
         driver.run()
         assert counts(driver) == all_at(3)
@@ -162,13 +142,7 @@ def test_tasks_that_are_apart_are_brought_together_before_they_are_merged() -> N
         driver.run()
         assert list(checkpoints(driver)) == ["Partition_0"]
         assert Counter(counts(driver).values()).keys() <= {7, 13}
-        history = elasticity_history(driver)
-        assert [(one.outcome, one.after) for one in history] == [(Outcome.APPLIED, "factor 1, containers automatic")]
-
-
-def elasticity_history(driver: Driver) -> Any:
-    with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
-        return scales.history()
+        assert [(one.outcome, one.after) for one in history(driver)] == [(Outcome.APPLIED, "factor 1, containers automatic")]
 
 
 def test_a_start_with_another_factor_over_tasks_that_are_apart_comes_up_with_the_old_one(tmp_path: Path) -> None:
@@ -251,12 +225,17 @@ def test_a_rewind_cannot_be_undone_behind_a_change(rewinding: Driver) -> None:
     driver.advance("2 minutes")
     (id_,) = driver.startpoint("in", 0, state="rewind")
     replan(driver)
+    with scales_of(driver) as scales:
+        assert scales.preview(4).for_good == (id_,), "it is told before"
+        assert scales.preview(containers=3).for_good == ()
     driver.elasticity(4)
     replan(driver)
-    with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+    with startpoints_of(driver) as points, pytest.raises(StartpointError, match="it cannot be deleted any more"):
         points.delete(id_)
     driver.run()
     assert counts(driver) == all_at(4)
+    with scales_of(driver) as scales:
+        assert scales.preview(8).for_good == ()
 
 
 # --- expansions and edits -----------------------------------------------------------------------------------------------
@@ -406,7 +385,7 @@ def test_setting_what_is_in_force_makes_no_new_model() -> None:
         driver.elasticity(4)
         driver.run()
         assert driver._prepared.plan.model.version == before
-        with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
+        with scales_of(driver) as scales:
             assert not scales.open_requests()
 
 
@@ -415,7 +394,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[s
     with Driver(counting(4)) as driver:
         with pytest.raises(hr.ConfigError, match=r"power of two|no sub-topology"):
             driver.elasticity(**wrong)
-        with Elasticity("all", driver._config(), driver.app.topology(), driver._system) as scales:
+        with scales_of(driver) as scales:
             assert not scales.open_requests()
 
 
@@ -423,7 +402,7 @@ def test_positions_exported_under_one_factor_are_imported_under_another() -> Non
     with Driver(counting(8)) as driver:
         send(driver, 2)
         driver.run()
-        with Startpoints("all", driver._config(), driver.app.topology(), driver._system) as points:
+        with startpoints_of(driver) as points:
             exported = points.export_positions()
             send(driver, 1)
             driver.run()

@@ -123,6 +123,8 @@ def _print_preview(application: str, preview: ScalePreview, is_running: bool) ->
                 f"note: {counted(len(one.behind), 'task')} of {one.sub_topology} first read up to those with which they are "
                 f"merged: {worst} has {one.behind[worst]:,} offsets before it"
             )
+    for id_ in preview.for_good:
+        print(f"note: startpoint {id_} took state back; after this change it cannot be deleted any more")
 
 
 def _size(effect: ScaleEffect) -> str:
@@ -137,6 +139,7 @@ def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
         "sub_topology": preview.request.sub_topology,
         "expected_pause_s": preview.pause_s,
         "withdraws": list(preview.superseded),
+        "cannot_be_deleted_any_more": list(preview.for_good),
         "effects": [
             {
                 "sub_topology": one.sub_topology,

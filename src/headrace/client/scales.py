@@ -5,7 +5,7 @@ Seed: SEP-32.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -14,8 +14,9 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.application_client import ApplicationClient, named
 from headrace.codec.documents import encode
-from headrace.codec.job_records import SCALES, history_of, scales_of
+from headrace.codec.job_records import SCALES, history_of, rewinds_of, scales_of, startpoints_of
 from headrace.core.elasticity.preparation import PREPARED_BYTES_MIN
+from headrace.core.elasticity.recut import Recut, rewinds_for_good
 from headrace.core.elasticity.scales import ScaledSub, ScaleRequests, ScaleTerms, decided, refusal_of, scaled_sub
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.topology.sub_topologies import sub_topologies_of
@@ -59,14 +60,15 @@ class ScaleEffect:
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
     """What a request would do now. `pause_s`: for how long no round ran in earlier changes of this job's scale, the
-    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `refusal`: why
-    it cannot be done."""
+    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `for_good`:
+    startpoints that took state back, and cannot be deleted from then on. `refusal`: why it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
     pause_s: float | None = None
     superseded: tuple[str, ...] = ()
     refusal: str | None = None
+    for_good: tuple[str, ...] = ()
 
     @property
     def is_large(self) -> bool:
@@ -113,7 +115,7 @@ class Elasticity(ApplicationClient):
         ids = {**stored.asked.requests, "~": request}
         asked = ScaleRequests(stored.asked.stored, ids, stored.asked.unreadable)
         decision = decided(stored.terms, asked, stored.model, stored.checkpoints)
-        effects = []
+        effects, recuts = [], list[Recut]()
         for sub in stored.terms.subs:
             before = decision.in_force[sub.title].scale
             change = next((one for one in decision.changes if one.sub_topology == sub.title), None)
@@ -122,6 +124,7 @@ class Elasticity(ApplicationClient):
             if change is None and waiting is None:
                 continue
             after = change.after if change else Scale(waiting.recut.factor if waiting else before.factor, before.containers)
+            recuts += [] if recut is None else [recut]
             former = [] if recut is None else list(recut.former)
             now = len(list(stored.model.sub_topology(sub.name).tasks))
             behind = {} if waiting is None else waiting.behind(stored.checkpoints)
@@ -130,7 +133,7 @@ class Elasticity(ApplicationClient):
             effects.append(
                 ScaleEffect(sub.title, was, after, now, len(recut.parents) if recut else now, sum(files.values()), behind)
             )
-        return ScalePreview(request, tuple(effects), self._pause_s(), decision.superseded)
+        return ScalePreview(request, tuple(effects), self._pause_s(), decision.superseded, for_good=self._for_good(recuts))
 
     def set(
         self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
@@ -184,6 +187,11 @@ class Elasticity(ApplicationClient):
     def _pause_s(self) -> float | None:
         paused = [one.pause_us for one in self.history() if one.pause_us is not None]
         return median(paused) / 1e6 if paused else None
+
+    def _for_good(self, recuts: Iterable[Recut]) -> tuple[str, ...]:
+        metadata = self._system.metadata_store(self.application)
+        former = {task for recut in recuts for task in recut.former}
+        return rewinds_for_good(startpoints_of(metadata).records, rewinds_of(metadata), former) if former else ()
 
     def _stored(self) -> _Stored:
         store = self._system.job_store(self.application)

@@ -27,7 +27,7 @@ from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import LeftPosition, SubTopologyModel
 from headrace.model.names import few
-from headrace.model.startpoint import Resolution, StartpointRecord, StartpointStatus
+from headrace.model.startpoint import Resolution, StartpointRecord, StartpointStatus, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -148,6 +148,8 @@ def _recut(stored: Stored, by: Recut, notes: list[str]) -> Stored:
     cuts = [versions.cut(cut) if cut.rounds.keys() & own else cut for cut in stored.cuts]
     if versions.lost:
         notes.append(f"{versions.lost} kept versions of the state were made while tasks that are one now were apart: deleted")
+    if for_good := rewinds_for_good(stored.startpoints, stored.rewinds, own):
+        notes.append(f"startpoints that took state back, and cannot be deleted any more: {', '.join(for_good)}")
     return replace(
         stored,
         checkpoints={task: one for task, one in stored.checkpoints.items() if task not in own} | joined,
@@ -260,13 +262,28 @@ class _Versions:
 # --- startpoints, and inputs that are not read now --------------------------------------------------------------------
 
 
+def rewinds_for_good(
+    startpoints: Mapping[str, StartpointRecord], rewinds: Iterable[Rewind], tasks: Collection[TaskName]
+) -> tuple[str, ...]:
+    """The ids of startpoints that took state back, and can be deleted until `tasks` have another factor: what they left is
+    theirs, and is not kept."""
+    went_back = {task for one in rewinds if one.rounds.keys() & set(tasks) for task in one.rounds}
+    return tuple(
+        id_
+        for id_, record in startpoints.items()
+        if record.status is StartpointStatus.PENDING
+        and record.entry.state is StatePolicy.REWIND
+        and any(one.task in went_back for one in record.resolutions)
+    )
+
+
 def _recut_startpoints(stored: Stored, by: Recut) -> dict[str, StartpointRecord]:
-    own = by.former
+    own, for_good = by.former, rewinds_for_good(stored.startpoints, stored.rewinds, by.former)
     found: dict[str, StartpointRecord] = {}
     for id_, record in stored.startpoints.items():
         if any(one.task in own for one in record.resolutions):
             record = _recut_record(record, own, by)
-        found[id_] = record
+        found[id_] = replace(record, status=StartpointStatus.APPLIED) if id_ in for_good else record
     return found
 
 
