@@ -82,6 +82,29 @@ def test_a_request_is_withdrawn_by_what_is_in_force(place: Path) -> None:
     assert [one["outcome"] for one in shown()["history"]] == ["superseded"]
 
 
+def test_what_is_requested_already_is_not_requested_again(place: Path) -> None:
+    caught_up(app())
+    run("set", "4", "shop.py", "--yes", "--reason", "more keys")
+    again = run("set", "4", "shop.py", "--yes")
+    assert again.stdout == "application shop: factor 4 is requested already; it takes effect at the next start\n"
+    assert len(shown()["requests"]) == 1
+    other = run("set", "8", "shop.py", "--yes")
+    assert "is withdrawn" in other.stdout, other.output
+    back = run("set", "4", "shop.py", "--yes")
+    assert back.stdout.count("is withdrawn") == 1, "the first was before"
+    assert [one["is_superseded"] for one in shown()["requests"]] == [True, True, False]
+    assert run("show", "shop.py").stdout.count(", superseded by a later one (") == 2
+    assert run("set", "4", "shop.py", "--containers", "1", "--yes").stdout.count("requested factor 4, 1 container: ") == 1
+    caught_up(app())
+    assert factors() == {"source": 4, "by-all": 4} and shown()["requests"] == []
+
+
+def test_one_that_has_not_run_is_not_mistaken_for_another(place: Path) -> None:
+    found = run("set", "2", "shop.py", "--yes")
+    assert found.exit_code != 0
+    assert "hint: its first start has the elasticity_factor of its configuration" in found.output
+
+
 def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
     job = started(app())
     try:
@@ -108,7 +131,8 @@ def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
         (["set", "x", "shop.py"], "expected a whole number, found 'x'"),
         (["set", "shop.py", "4"], "found 'shop.py'; the application comes after it: N shop.py"),
         (["set", "keep", "shop.py"], "keep alone changes nothing"),
-        (["set", "2", "shop.py", "--containers", "0"], "at least 1"),
+        (["set", "2", "shop.py", "--containers", "0"], "'--containers': expected a whole number, at least 1, found 0"),
+        (["set", "2", "shop.py", "--containers", "some"], "'--containers': expected a whole number, at least 1, found 'some'"),
         (["set", "2", "shop.py", "--sub-topology", "by-night"], "no sub-topology 'by-night'; there are: source, by-all"),
         (["set", "2", "--application", "other"], "application 'other' has not run on log:./data yet"),
         (["show", "--application", "other"], "application 'other' has not run"),

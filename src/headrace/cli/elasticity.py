@@ -37,6 +37,13 @@ def _factor(text: str) -> str:
     return text
 
 
+def _containers(text: str) -> str:
+    """A number, or `auto`."""
+    if text != "auto":
+        whole_number(1)(text)
+    return text
+
+
 @contextmanager
 def opened_elasticity(target: Target) -> Iterator[Autosizing]:
     from headrace.client.autosizing import Autosizing
@@ -53,7 +60,8 @@ def set_scale(
         str, typer.Argument(parser=_factor, metavar="N|keep", help="Virtual tasks per task: a power of two, 1 to 1,024.")
     ],
     containers: Annotated[
-        str | None, typer.Option("--containers", metavar="N|auto", help="In how many containers the tasks run.")
+        str | None,
+        typer.Option("--containers", parser=_containers, metavar="N|auto", help="In how many containers the tasks run."),
     ] = None,
     sub_topology: Annotated[
         str | None, typer.Option("--sub-topology", metavar="S", help="Only this one: its name, or source. Default: all.")
@@ -71,7 +79,7 @@ def set_scale(
     if factor == "keep" and containers is None:
         raise typer.BadParameter("keep alone changes nothing: give a factor N, or --containers N, or both")
     number = None if factor == "keep" else whole_number()(factor)
-    wanted = None if containers is None else 0 if containers == "auto" else whole_number(1)(containers)
+    wanted = None if containers is None else 0 if containers == "auto" else int(containers)
     with opened_elasticity(target) as scales:
         preview = scales.preview(number, containers=wanted, sub_topology=sub_topology, reason=reason)
         if preview.refusal is not None:
@@ -79,6 +87,12 @@ def set_scale(
         if not (preview.effects or preview.superseded):
             there = f"application {target.application} has {request_text(preview.request)} already"
             report(json, _described(preview, None), there)
+            return
+        if preview.is_requested:
+            soon = "the running job applies it as soon as it can, see headrace status"
+            when = soon if scales.is_running else "it takes effect at the next start"
+            already = f"application {target.application}: {request_text(preview.request)} is requested already; {when}"
+            report(json, _described(preview, None), already)
             return
         if not json:
             _print_preview(target.application, preview, scales.is_running)
@@ -160,6 +174,7 @@ def show(target: Target, json: JsonOption = False) -> None:
     the history of changes."""
     with opened_elasticity(target) as scales:
         views, open_, history, decisions = scales.scales(), scales.open_requests(), scales.history(), scales.decisions()
+        superseded = scales.superseded_requests()
     if json:
         print_json(
             {
@@ -178,7 +193,13 @@ def show(target: Target, json: JsonOption = False) -> None:
                     for one in views
                 ],
                 "requests": [
-                    {"id": id_, "what": request_text(one), "sub_topology": one.sub_topology, "requested_by": one.requested_by}
+                    {
+                        "id": id_,
+                        "what": request_text(one),
+                        "sub_topology": one.sub_topology,
+                        "requested_by": one.requested_by,
+                        "is_superseded": id_ in superseded,
+                    }
                     for id_, one in open_.items()
                 ],
                 "autosizing": [
@@ -204,7 +225,8 @@ def show(target: Target, json: JsonOption = False) -> None:
     print_table(names, rows, right=names[1:4])
     for id_, asked in open_.items():
         where = asked.sub_topology or "all sub-topologies"
-        print(f"requested by {asked.requested_by}: {request_text(asked)} of {where} ({id_})")
+        then = ", superseded by a later one" if id_ in superseded else ""
+        print(f"requested by {asked.requested_by}: {request_text(asked)} of {where}{then} ({id_})")
     for decided in decisions:
         did = f"requested {decided.requested}" if decided.requested else "leaves it"
         print(f"autosizing of {decided.sub_topology} {did} ({decided.cause}): {decided.reason} ({iso(decided.at_us)})")

@@ -5,7 +5,7 @@ Seed: SEP-32.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -16,8 +16,16 @@ from headrace.client.application_client import ApplicationClient, named
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES, history_of, rewinds_of, scales_of, startpoints_of
 from headrace.core.elasticity.preparation import PREPARED_BYTES_MIN
-from headrace.core.elasticity.recut import Recut, rewinds_for_good
-from headrace.core.elasticity.scales import ScaledSub, ScaleRequests, ScaleTerms, decided, refusal_of, scaled_sub
+from headrace.core.elasticity.recut import rewinds_for_good
+from headrace.core.elasticity.scales import (
+    ScaleDecision,
+    ScaledSub,
+    ScaleRequests,
+    ScaleTerms,
+    decided,
+    refusal_of,
+    scaled_sub,
+)
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.planning.grouper_config import grouper_of
@@ -60,14 +68,16 @@ class ScaleEffect:
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
     """What a request would do now. `pause_s`: for how long no round ran in earlier changes of this job's scale, the
-    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `for_good`:
-    startpoints that took state back, and cannot be deleted from then on. `refusal`: why it cannot be done."""
+    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `is_requested`:
+    open requests bring the same. `for_good`: startpoints that took state back, and cannot be deleted from then on. `refusal`:
+    why it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
     pause_s: float | None = None
     superseded: tuple[str, ...] = ()
     refusal: str | None = None
+    is_requested: bool = False
     for_good: tuple[str, ...] = ()
 
     @property
@@ -112,28 +122,18 @@ class Elasticity(ApplicationClient):
         why = refusal_of(request, stored.terms)
         if why is not None:
             return ScalePreview(request, (), refusal=why)
+        so_far = decided(stored.terms, stored.asked, stored.model, stored.checkpoints)
         ids = {**stored.asked.requests, "~": request}
         asked = ScaleRequests(stored.asked.stored, ids, stored.asked.unreadable)
         decision = decided(stored.terms, asked, stored.model, stored.checkpoints)
-        effects, recuts = [], list[Recut]()
-        for sub in stored.terms.subs:
-            before = decision.in_force[sub.title].scale
-            change = next((one for one in decision.changes if one.sub_topology == sub.title), None)
-            waiting = decision.waiting.get(sub.title)
-            recut = waiting.recut if waiting else next((r for r in decision.recuts if r.sub_topology == sub.name), None)
-            if change is None and waiting is None:
-                continue
-            after = change.after if change else Scale(waiting.recut.factor if waiting else before.factor, before.containers)
-            recuts += [] if recut is None else [recut]
-            former = [] if recut is None else list(recut.former)
-            now = len(list(stored.model.sub_topology(sub.name).tasks))
-            behind = {} if waiting is None else waiting.behind(stored.checkpoints)
-            files = {f.name: f.bytes for task in former if (h := stored.checkpoints[task].head) for f in h.files}
-            was = change.before if change else before
-            effects.append(
-                ScaleEffect(sub.title, was, after, now, len(recut.parents) if recut else now, sum(files.values()), behind)
-            )
-        return ScalePreview(request, tuple(effects), self._pause_s(), decision.superseded, for_good=self._for_good(recuts))
+        return ScalePreview(
+            request,
+            tuple(_effects(stored, decision)),
+            self._pause_s(),
+            tuple(id_ for id_ in decision.superseded if id_ not in so_far.superseded),
+            is_requested=bool(stored.asked.open) and _outcome(decision) == _outcome(so_far),
+            for_good=self._for_good(decision),
+        )
 
     def set(
         self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
@@ -174,6 +174,11 @@ class Elasticity(ApplicationClient):
         """What was requested and is not in force yet, by id, oldest first."""
         return self._stored().asked.open
 
+    def superseded_requests(self) -> tuple[str, ...]:
+        """The ids of open requests that will not come into force: later ones count."""
+        stored = self._stored()
+        return decided(stored.terms, stored.asked, stored.model, stored.checkpoints).superseded
+
     def history(self) -> tuple[Change, ...]:
         """All changes of scale, and requests that were refused, oldest first."""
         changes = history_of(self._system.metadata_store(self.application)).values()
@@ -188,8 +193,9 @@ class Elasticity(ApplicationClient):
         paused = [one.pause_us for one in self.history() if one.pause_us is not None]
         return median(paused) / 1e6 if paused else None
 
-    def _for_good(self, recuts: Iterable[Recut]) -> tuple[str, ...]:
+    def _for_good(self, decision: ScaleDecision) -> tuple[str, ...]:
         metadata = self._system.metadata_store(self.application)
+        recuts = [*decision.recuts, *(waiting.recut for waiting in decision.waiting.values())]
         former = {task for recut in recuts for task in recut.former}
         return rewinds_for_good(startpoints_of(metadata).records, rewinds_of(metadata), former) if former else ()
 
@@ -199,9 +205,10 @@ class Elasticity(ApplicationClient):
         model, checkpoints = plan_and_checkpoints(store) if self.application in known else (None, {})
         if model is None:
             there = ", ".join(one for one in known if one != self.application)
+            is_named = self._topology is None and bool(there)
             raise ConfigError(
                 f"application {self.application!r} has not run on {self._config.system} yet",
-                f"name one of: {there}" if there else "set elasticity_factor, and run it",
+                f"name one of: {there}" if is_named else "its first start has the elasticity_factor of its configuration",
             )
         asked = scales_of(self._system.metadata_store(self.application))
         return _Stored(model, checkpoints, asked, self._terms(model, asked))
@@ -223,3 +230,26 @@ class Elasticity(ApplicationClient):
             return GroupByPartition()
         return grouper_of(self._config.ssp_grouper, containers)
 
+
+def _outcome(decision: ScaleDecision) -> dict[str, tuple[Scale, int | None]]:
+    """By the titles of sub-topologies what comes into force, and the factor that waits."""
+    waiting = {title: one.recut.factor for title, one in decision.waiting.items()}
+    return {title: (one.scale, waiting.get(title)) for title, one in decision.in_force.items()}
+
+
+def _effects(stored: _Stored, decision: ScaleDecision) -> Iterator[ScaleEffect]:
+    for sub in stored.terms.subs:
+        before = decision.in_force[sub.title].scale
+        change = next((one for one in decision.changes if one.sub_topology == sub.title), None)
+        waiting = decision.waiting.get(sub.title)
+        recut = waiting.recut if waiting else next((r for r in decision.recuts if r.sub_topology == sub.name), None)
+        if change is None and waiting is None:
+            continue
+        after = change.after if change else Scale(waiting.recut.factor if waiting else before.factor, before.containers)
+        former = [] if recut is None else list(recut.former)
+        now = len(list(stored.model.sub_topology(sub.name).tasks))
+        behind = {} if waiting is None else waiting.behind(stored.checkpoints)
+        files = {f.name: f.bytes for task in former if (h := stored.checkpoints[task].head) for f in h.files}
+        was = change.before if change else before
+        tasks = len(recut.parents) if recut else now
+        yield ScaleEffect(sub.title, was, after, now, tasks, sum(files.values()), behind)
