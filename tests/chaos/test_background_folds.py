@@ -21,7 +21,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "log": (("log", 5), ("log", 8), ("log", 3)),
     "kafka": (("kafka", 5), ("kafka", 8), ("kafka", 10)),
 }
-OFTEN: dict[str, Any] = {"max_records_per_round": 20}
+OFTEN: dict[str, Any] = {"max_records_per_round": 20, "keep_state_versions": 1}  # a kept version has files of its own
 
 
 @pytest.mark.parametrize("kind", ["log", "kafka"])

@@ -265,15 +265,17 @@ def _locked(path: Path) -> StorageError:
 
 
 _SHARED_FIRST = 0x40000002  # of the file itself: every open connection in WAL mode holds it for reading
+_LOOKS = 5
 _WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")
 
 
 def write_lock_owner(catalog: Path) -> int | None:
     """The process that holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages."""
-    for words in _locks_of(catalog.with_name(f"{catalog.name}-shm")) or ():
-        end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
-        if words[1] == "POSIX" and words[3] == "WRITE" and int(words[6]) <= _WAL_WRITE_LOCK <= end:
-            return int(words[4])
+    for _ in range(_LOOKS):  # the kernel gives its list in pieces: where locks come and go meanwhile a line may be left out
+        for words in _locks_of(catalog.with_name(f"{catalog.name}-shm")) or ():
+            end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
+            if words[1] == "POSIX" and words[3] == "WRITE" and int(words[6]) <= _WAL_WRITE_LOCK <= end:
+                return int(words[4])
     return None
 
 
