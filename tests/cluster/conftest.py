@@ -24,6 +24,8 @@ class Driver:
         folder = cluster.driver
         settings = {
             "spark.master": cluster.master,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -34,6 +36,7 @@ class Driver:
             "HOME": str(folder),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "SPARK_LOCAL_DIRS": str(folder / "tmp"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
             "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'}",
             "PYTHONPATH": os.pathsep.join([str(Path(hr.__file__).parents[1]), str(Path(__file__).parents[1])]),
         }
