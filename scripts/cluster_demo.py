@@ -32,7 +32,7 @@ NODES = {"node-1": "127.0.0.2", "node-2": "127.0.0.3", "node-3": "127.0.0.4"}
 LOST = "node-2"
 PARTITIONS, PARTS = 6, 4
 AWAY_S = 3.0  # until the tasks of a lost location move
-WAIT_S = 90.0  # for each thing that is waited for
+WAIT_S = 150.0  # for each thing that is waited for
 HOUR_US = 3_600_000_000
 Windows = Mapping[tuple[str, int], tuple[int, float]]  # carrier and start in µs: flights, mean delay
 

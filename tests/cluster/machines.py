@@ -18,7 +18,6 @@ from typing import Any
 from headrace.adapters.spark.standalone import StandaloneCluster
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-WAIT_S = 60.0
 _ENTER = f"""
 set -e
 mount --make-rprivate /
@@ -92,9 +91,7 @@ class Cluster:
         try:
             yield self.root / name
         finally:
-            process = self._spark.worker(name)
-            process.terminate()
-            process.wait(WAIT_S)
+            self._spark.kill_worker(name)
 
     def _join(self, name: str, host: str, spoil: str = "") -> None:
         folder = self.root / name

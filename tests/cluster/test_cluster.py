@@ -291,8 +291,7 @@ SPOILT = {
 def test_executors_that_cannot_do_the_work_get_none(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
-    """Each is rejected by its host's name, with what to do, while the others work on; also where they are busy for longer than
-    Spark waits for them."""
+    """Each is rejected by its host's name, with what to do, while the others work on."""
     world.create(4, "orders")
     world.create(2, "counts", "dead")
     keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
@@ -306,7 +305,8 @@ def test_executors_that_cannot_do_the_work_get_none(
                 world.produce("orders", [("k", {"id": number, "amount": 1}, FIRST_MS + number)])
                 until(lambda count=number - 9: [one.value for one in world.read("counts", hr.Long())][-1:] == [count], WAIT_S)
             until(lambda host=host: host not in driver.ask(status=True)["rejected_executors"], WAIT_S)
-            assert len(re.findall(f"executor \\S+ on host {host} is rejected", log.read_text())) == 1
+            logged = re.findall(f"executor (\\S+) on host {host} is rejected", log.read_text())
+            assert len(logged) == len(set(logged)) >= 1, "once for each"
         status = source_of(driver.ask(status=True))
         changes = [one for one in history_of(world.system.metadata_store(world.name)).values() if one.kind == "rebalance"]
     assert not changes and status["counters"].get("stores_restored", 0) <= 4, "no task was ever at a rejected executor"

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: the processes of a master and of workers, on addresses of loopback."""
+"""A Spark standalone cluster on this machine: the processes of a master and of workers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _GUARD = 'cat >/dev/null 2>&1; kill -s KILL -- "-$1" 2>/dev/null'
 
 class StandaloneCluster:
     """A master, from when the context is entered, and the workers that are added. All end when it is left. `folder` gets a log
-    of each. `host`: the master's address."""
+    of each. `host`: the master's address. `enter`: a command that runs its arguments as the master's machine."""
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
-        self._folder, self._host = folder, host
+    def __init__(self, folder: Path, host: str = "127.0.0.1", enter: Sequence[str] = ()) -> None:
+        self._folder, self._host, self._enter = folder, host, enter
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guards: list[subprocess.Popen[bytes]] = []
         self.master = ""
@@ -36,7 +36,7 @@ class StandaloneCluster:
     def __enter__(self) -> Self:
         try:
             command = ["org.apache.spark.deploy.master.Master", "--host", self._host, "--port", "0", "--webui-port", "0"]
-            self._start("master", command, {"SPARK_LOCAL_IP": self._host})
+            self._start("master", command, {"SPARK_LOCAL_IP": self._host}, self._enter)
             self.master = self._said("master", "Starting Spark master at ")
         except BaseException:
             self.close()
