@@ -76,6 +76,7 @@ def test_an_embedded_log_is_refused_where_its_folder_is_another(sign: str) -> No
         ("ModuleNotFoundError: No module named 'mine'", "--py-files"),
         ('Cannot run program "python3.9": error=2, No such file or directory', "PYSPARK_PYTHON"),
         ("pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] ...", "PYSPARK_PYTHON"),
+        ("OSError: AF_UNIX path too long", "spark.python.unix.domain.socket.dir"),
         ("Segmentation fault", "standard error"),
     ],
 )

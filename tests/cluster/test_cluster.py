@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import time
@@ -310,3 +311,25 @@ def test_executors_that_cannot_do_the_work_get_none(
         status = source_of(driver.ask(status=True))
         changes = [one for one in history_of(world.system.metadata_store(world.name)).values() if one.kind == "rebalance"]
     assert not changes and status["counters"].get("stores_restored", 0) <= 4, "no task was ever at a rejected executor"
+
+
+def test_state_on_a_file_system_that_is_no_folder_of_the_machines(
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
+) -> None:
+    """Its state comes back from there where the machines have lost theirs."""
+    rng = random.Random(27)
+    sent = sent_of(rng, 600, "amount", 30)
+    world.create(4, "orders")
+    world.create(2, "counts", "dead")
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead") | {"state_uri": f"fsspec+file://{cluster.shared}/remote"}
+    wanted = Counter[str]()
+    for part in (sent[:300], sent[300:]):
+        world.produce("orders", part)
+        wanted += Counter(key for key, value, _ in part if isinstance(value, dict) and value["amount"] > 0)
+        driver.ask(start="one_expression", until="caught-up", **keys)
+        status = source_of(driver.ask(wait=WAIT_S))
+        assert {one.key: one.value for one in world.read("counts", hr.Long())} == wanted
+        for folder in cluster.machines.values():
+            shutil.rmtree(folder / "own" / "stores" / world.name)
+    assert status["counters"]["stores_restored"] == 4
+    assert list((cluster.shared / "remote" / world.name).rglob("*.arrow"))

@@ -172,7 +172,7 @@ def _set_environment(python_path: list[str], chosen: Mapping[str, str]) -> None:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
     elif not is_submitted():
-        # Executors are asked for their versions: one that has no such Python is rejected by name.
+        # An executor that has no such Python is rejected by the name of its host.
         os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python", sys.executable))
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])

@@ -79,7 +79,7 @@ class StandaloneCluster:
         self._said(name, "Successfully registered with master ")
 
     def kill_worker(self, name: str) -> None:
-        """As when its host is lost: the worker and its executors get no chance to say so."""
+        """As when its host is lost: the worker and its executors get no chance to report it."""
         os.killpg(self._processes[name].pid, signal.SIGKILL)
         self._processes[name].wait()
 

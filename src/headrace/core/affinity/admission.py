@@ -28,6 +28,7 @@ _PYTHON = (
 _ADVICE = (
     (re.compile(r"No module named '?(headrace|pyspark|pyarrow|lmdb|msgspec|xxhash|confluent_kafka)\b"), _INSTALL),
     (re.compile(r"PYTHON_VERSION_MISMATCH|different version"), _PYTHON),
+    (re.compile(r"path too long", re.IGNORECASE), "set spark.python.unix.domain.socket.dir to a short path there"),
     (re.compile(r"Cannot run program|No such file or directory|Permission denied"), _PYTHON),
     (re.compile(r"No module named"), "install the module there, or send it with --py-files"),
 )
