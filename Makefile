@@ -8,10 +8,11 @@ PYTEST_ARGS ?=
 # Tests start some thousand processes of Python: without what Python compiled once, each compiles the source again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-unit lint types imports check docs bench soak clean java venv venv-dev
+.PHONY: help demo cluster-demo test test-unit lint types imports check docs bench soak clean java venv venv-dev
 
 help:
 	@echo "make demo      run the demonstration: flight delays by carrier"
+	@echo "make cluster-demo run it on a Spark cluster of this machine: a worker is killed, and comes back"
 	@echo "make test-unit run the tests that need no Kafka and no Spark, and kill no job"
 	@echo "make test      run all tests (PYTEST_ARGS=... for pytest)"
 	@echo "make lint      check the code with ruff"
@@ -26,6 +27,9 @@ help:
 
 demo: java venv
 	@$(VENV)/bin/headrace demo
+
+cluster-demo: java venv
+	@$(VENV)/bin/python scripts/cluster_demo.py
 
 test: java venv-dev
 	@$(VENV)/bin/python tests/support/class_archive.py

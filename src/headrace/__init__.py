@@ -33,6 +33,7 @@ from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
 from headrace.dsl.processor_context import KeyValueStoreView, ProcessorContext, Timer, WindowStoreView
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.windows import Hopping, Session, Tumbling, until_window_closes
+from headrace.environment import VERSION as _VERSION
 from headrace.errors import (
     AppLoadError,
     ArtifactError,
@@ -90,7 +91,8 @@ if TYPE_CHECKING:
     from headrace.ports import MetadataStore, Streams
     from headrace.wiring import open_system
 
-__version__ = "0.1.0"
+
+__version__ = _VERSION
 
 __all__ = [
     "__version__", "App", "Job", "JobStatus", "RunStatus", "Record", "open_system", "Streams", "testing",

@@ -1,4 +1,5 @@
-"""The checks of the machine: Java, and folders that can be written. The Makefile checks Python and Java in `sh`."""
+"""What runs here, and the checks of the machine: Java, and folders that can be written. The Makefile checks Python and Java in
+`sh`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from headrace.errors import SetupError
 
+VERSION = "0.1.0"
 JAVA_LEAST = 17
 JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
 

@@ -87,7 +87,7 @@ def test_speculation_is_wrong_and_another_override_is_a_note(fresh: Any) -> None
 
 
 def test_the_defaults_of_an_installed_spark_are_read(fresh: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.scheduler.mode   FAIR\nspark.locality.wait=500ms\n\nalone\n")
+    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.scheduler.mode   FAIR\nspark.locality.wait=3s\n\nalone\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     rows = {one["name"]: one for one in looked(fresh)[1]["settings"]}
     assert rows["spark.scheduler.mode"]["state"] == rows["spark.locality.wait"]["state"] == "ok"

@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -16,14 +16,28 @@ import headrace as hr
 from cluster.machines import Cluster, NoMachinesError, unshare
 
 
-class Driver:
-    """A process that runs jobs; its folders are the cluster's `driver`. Commands: see `cluster.driver`."""
+class Place(Protocol):
+    """Where a driver's folders and logs are, and the master of its jobs."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    @property
+    def root(self) -> Path: ...
+    @property
+    def driver(self) -> Path: ...
+    @property
+    def master(self) -> str: ...
+
+
+class Driver:
+    """A process that runs jobs; its folders are the cluster's `driver`. Commands: see `cluster.driver`. `enter` runs it in its
+    network, at `address`."""
+
+    def __init__(self, cluster: Place, enter: Sequence[str] = (), address: str = "127.0.0.1") -> None:
         self.cluster = cluster
         folder = cluster.driver
         settings = {
             "spark.master": cluster.master,
+            "spark.driver.host": address,
+            "spark.driver.bindAddress": address,
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -34,11 +48,12 @@ class Driver:
             "HOME": str(folder),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "SPARK_LOCAL_DIRS": str(folder / "tmp"),
+            "SPARK_LOCAL_IP": address,
             "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'}",
             "PYTHONPATH": os.pathsep.join([str(Path(hr.__file__).parents[1]), str(Path(__file__).parents[1])]),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.driver", json.dumps(settings)],
+            [*enter, sys.executable, "-m", "cluster.driver", json.dumps(settings)],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

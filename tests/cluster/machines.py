@@ -7,21 +7,17 @@ kernel's boot id are the machine's. What is installed, the network and `shared` 
 from __future__ import annotations
 
 import functools
-import os
-import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
+from headrace.adapters.spark.standalone import StandaloneCluster
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-START_S_MAX = 60.0
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k"
 _ENTER = f"""
 set -e
 mount --make-rprivate /
@@ -29,6 +25,7 @@ mount -t tmpfs -o size=1m none "$HIDDEN"
 mount --bind "$MACHINE/own" "$OWN"
 mount --bind "$MACHINE/boot_id" {BOOT_ID}
 hostname "$NAME"
+eval "$SPOIL"
 cd "$MACHINE/home"
 exec "$@"
 """
@@ -62,95 +59,63 @@ class Cluster:
         self.root = root
         self.driver, self.own, self.shared = root / "driver", root / "own", root / "shared"
         self.machines = {name: root / name for name in machines}
-        self.boot_ids = {name: str(uuid.uuid4()) for name in machines}
-        self.master = ""
-        self.workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self.boot_ids: dict[str, str] = {}
+        self._spark = StandaloneCluster(root)
 
     def __enter__(self) -> Cluster:
         for folder in (self.driver / "tmp", self.own, self.shared):
             folder.mkdir(parents=True)
-        for name, folder in self.machines.items():
-            for below in ("own", "home", "tmp", "local", "work"):
-                (folder / below).mkdir(parents=True)
-            (folder / "boot_id").write_text(f"{self.boot_ids[name]}\n")
+        self._spark.__enter__()
         try:
-            self._start()
+            for number, name in enumerate(self.machines, 2):
+                self._join(name, f"127.0.0.{number}")
+            for name in self.machines:
+                self._spark.wait_for(name)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *of: Any) -> None:
-        for process in self._processes:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)  # a worker ends its executors
-        for process in self._processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._spark.close()
 
-    def _start(self) -> None:
-        master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        log = self._run([], master, "master", {"SPARK_LOCAL_IP": "127.0.0.1", "HOME": str(self.root)})
-        self.master = _said(log, "Starting Spark master at ")
-        logs = []
-        for number, (name, folder) in enumerate(self.machines.items(), 2):
-            worker = ["org.apache.spark.deploy.worker.Worker", "--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g"]
-            worker += ["--webui-port", "0", "--work-dir", str(folder / "work"), self.master]
-            environment = {
-                "SPARK_LOCAL_IP": f"127.0.0.{number}",
-                "SPARK_LOCAL_DIRS": str(folder / "local"),
-                "TMPDIR": str(folder / "tmp"),
-                "HOME": str(folder / "home"),
-                "MACHINE": str(folder),
-                "OWN": str(self.own),
-                "HIDDEN": str(self.driver),
-                "NAME": name,
-            }
-            enter = [*unshare(), "sh", "-c", _ENTER, "sh"]
-            logs.append(self._run(enter, worker, name, environment))
-            self.workers[name] = self._processes[-1]
-        for log in logs:
-            _said(log, "Successfully registered with master ")
+    @property
+    def master(self) -> str:
+        return self._spark.master
 
-    def _run(self, enter: list[str], command: list[str], name: str, environment: dict[str, str]) -> Path:
-        log = self.root / f"{name}.log"
-        spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-        daemon = {
-            "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{_JAVA} -Dspark.master.rest.enabled=false",
-            "SPARK_NO_DAEMONIZE": "1",
+    @contextmanager
+    def joined(self, name: str, number: int, spoil: str) -> Iterator[Path]:
+        """One machine more while the context is open, whose folder it gives. `spoil`: commands of a shell as root there, which
+        take something from it; `$OWN`, `$SHARED` and `$MACHINE` are folders."""
+        self._join(name, f"127.0.0.{number}", spoil)
+        try:
+            yield self.root / name
+        finally:
+            self._spark.kill_worker(name)
+
+    def _join(self, name: str, host: str, spoil: str = "") -> None:
+        folder = self.root / name
+        for below in ("own", "home"):
+            (folder / below).mkdir(parents=True)
+        self.boot_ids[name] = str(uuid.uuid4())
+        (folder / "boot_id").write_text(f"{self.boot_ids[name]}\n")
+        environment = {
+            "HOME": str(folder / "home"),
+            "MACHINE": str(folder),
+            "OWN": str(self.own),
+            "SHARED": str(self.shared),
+            "HIDDEN": str(self.driver),
+            "NAME": name,
+            "SPOIL": spoil,
         }
-        with log.open("wb") as output:
-            started = subprocess.Popen(
-                [*enter, spark_class, *command],
-                cwd=self.root,
-                env=os.environ | daemon | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self._processes.append(started)
-        return log
+        self._spark.add_worker(name, host, folder, environment, [*unshare(), "sh", "-c", _ENTER, "sh"])
+
+    def worker(self, name: str) -> subprocess.Popen[bytes]:
+        return self._spark.worker(name)
 
     def executors(self, name: str) -> list[int]:
         """The process ids of the executors of a machine."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                is_executor = b"CoarseGrainedExecutorBackend" in (folder / "cmdline").read_bytes()
-                if is_executor and parent == self.workers[name].pid:
-                    found.append(int(folder.name))
-        return found
-
-
-def _said(log: Path, words: str) -> str:
-    """What follows `words` in a log, once it is there."""
-    return str(until(lambda: log.read_text().partition(words)[2].partition("\n")[0], START_S_MAX, log.read_text))
+        return self._spark.executors(name)
 
 
 def until(look: Callable[[], Any], within_s: float, explained: Callable[[], str] = str) -> Any:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -131,11 +134,11 @@ def without_new_executors(cluster: Cluster, driver: Driver, machine: str, is_so:
     """While the context is open the Spark worker of a machine starts none in place of one that ends. All are there at the end:
     one that joins later would be a change of the next test's job."""
     if is_so:
-        cluster.workers[machine].send_signal(signal.SIGSTOP)
+        cluster.worker(machine).send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        cluster.workers[machine].send_signal(signal.SIGCONT)
+        cluster.worker(machine).send_signal(signal.SIGCONT)
         until(lambda: driver.ask(executors=True)["executors"] == len(MACHINES), WAIT_S)
 
 
@@ -247,9 +250,10 @@ def test_a_folder_that_is_not_shared_is_no_place_for_state(
     world.create(1, "orders", "counts")
     world.produce("orders", [("k", {"id": 1, "amount": 1}, FIRST_MS)])
     keys = job_keys(world.name) | {"state_uri": str(cluster.own / "state")}
-    driver.ask(start="one_expression", until="caught-up", **keys)
-    with pytest.raises(AssertionError, match=r"own/state: on host machine-[12] this is not the folder"):
-        driver.ask(wait=WAIT_S)
+    with pytest.raises(AssertionError, match="all of Spark's executors are rejected") as refused:
+        driver.ask(start="one_expression", until="caught-up", **keys)
+    for host in ("127.0.0.2", "127.0.0.3"):
+        assert re.search(f"{host}: state_uri .*own/state is not the folder that the driver writes to: set", str(refused.value))
     assert not world.read("counts")
 
 
@@ -275,3 +279,57 @@ def test_each_task_stays_where_its_state_is(cluster: Cluster, driver: Driver, wo
     kept = StoredLocality(world.system.metadata_store(world.name)).read_processor_locality().get_locality()
     assert Counter(kept.values()) == dict.fromkeys(MACHINES, 2)
     assert [one.location_id for one in model.sub_topologies[0].containers] == ["machine-1", "machine-2"]
+
+
+SPOILT = {
+    "no package": (f"mount -t tmpfs none {Path(hr.__file__).parent}", "No module named 'headrace.* install Headrace there"),
+    "no Python": (f"mount --bind /dev/null {sys.executable}", "Cannot run program .* name a Python of the same version"),
+    "stores that cannot be written": ('mount -o remount,bind,ro "$OWN"', "own/stores for the local stores cannot be written"),
+    "another state folder": ('mount -t tmpfs none "$SHARED"', "is not the folder that the driver writes to"),
+}
+
+
+def test_executors_that_cannot_do_the_work_get_none(
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
+) -> None:
+    """Each is rejected by its host's name, with what to do, while the others work on."""
+    world.create(4, "orders")
+    world.create(2, "counts", "dead")
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
+    log = cluster.driver / "driver.log"
+    with running(driver, start="one_expression", until=None, **keys):
+        for number, (command, said) in enumerate(SPOILT.values(), 10):
+            host = f"127.0.0.{number}"
+            with cluster.joined(f"machine-{number}", number, command):
+                rejected = until(lambda host=host: driver.ask(status=True)["rejected_executors"].get(host), WAIT_S)
+                assert re.search(said, rejected) and "\n" not in rejected and "\tat " not in rejected
+                world.produce("orders", [("k", {"id": number, "amount": 1}, FIRST_MS + number)])
+                until(lambda count=number - 9: [one.value for one in world.read("counts", hr.Long())][-1:] == [count], WAIT_S)
+            until(lambda host=host: host not in driver.ask(status=True)["rejected_executors"], WAIT_S)
+            logged = re.findall(f"executor (\\S+) on host {host} is rejected", log.read_text())
+            assert len(logged) == len(set(logged)) >= 1, "once for each"
+        status = source_of(driver.ask(status=True))
+        changes = [one for one in history_of(world.system.metadata_store(world.name)).values() if one.kind == "rebalance"]
+    assert not changes and status["counters"].get("stores_restored", 0) <= 4, "no task was ever at a rejected executor"
+
+
+def test_state_on_a_file_system_that_is_no_folder_of_the_machines(
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
+) -> None:
+    """Its state comes back from there where the machines have lost theirs."""
+    rng = random.Random(27)
+    sent = sent_of(rng, 600, "amount", 30)
+    world.create(4, "orders")
+    world.create(2, "counts", "dead")
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead") | {"state_uri": f"fsspec+file://{cluster.shared}/remote"}
+    wanted = Counter[str]()
+    for part in (sent[:300], sent[300:]):
+        world.produce("orders", part)
+        wanted += Counter(key for key, value, _ in part if isinstance(value, dict) and value["amount"] > 0)
+        driver.ask(start="one_expression", until="caught-up", **keys)
+        status = source_of(driver.ask(wait=WAIT_S))
+        assert {one.key: one.value for one in world.read("counts", hr.Long())} == wanted
+        for folder in cluster.machines.values():
+            shutil.rmtree(folder / "own" / "stores" / world.name)
+    assert status["counters"]["stores_restored"] == 4
+    assert list((cluster.shared / "remote" / world.name).rglob("*.arrow"))

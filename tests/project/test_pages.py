@@ -11,7 +11,8 @@ from project.page_blocks import ROOT, blocks_of, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {"docs/api.md"}  # its blocks run in test_api_page.py
-NOT_RUN = {"README.md": 1, "docs/benchmarks.md": 8, "docs/kafka.md": 2}  # blocks that no test can run, each with its reason
+# Blocks that no test can run, each with its reason.
+NOT_RUN = {"README.md": 1, "docs/benchmarks.md": 8, "docs/deploy.md": 5, "docs/kafka.md": 2}
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 RUN = [page for page in PAGES if BLOCKS[page] and str(page.relative_to(ROOT)) not in ELSEWHERE]
 _LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
@@ -37,7 +38,7 @@ def test_a_block_that_is_not_run_is_known_here() -> None:
 
 def test_each_page_of_the_guide_has_code_that_runs() -> None:
     for name in ("README", "docs/concepts", "docs/kafka", "docs/growing-streams", "docs/elasticity", "docs/rewinding",
-                 "docs/state", "docs/testing", "docs/failures", "docs/configuration"):  # fmt: skip
+                 "docs/state", "docs/testing", "docs/failures", "docs/deploy", "docs/configuration"):  # fmt: skip
         assert any(block.not_run is None for block in BLOCKS[ROOT / f"{name}.md"]), name
 
 

@@ -72,7 +72,7 @@ def test_a_state_that_is_restored_as_it_should_be_is_no_trouble(place: Place, ca
     states = history(place)
     place.read(states[-1][0])
     causes = {
-        "as after a rewind; nothing is damaged": lambda: place.open(states[1][0]),
+        "as after a rewind, or where its task was elsewhere; nothing is damaged": lambda: place.open(states[1][0]),
         "the machine was restarted": lambda: place.open(states[1][0], boot_id="boot-2"),
     }
     for said, opened in causes.items():

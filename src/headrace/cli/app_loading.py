@@ -33,6 +33,7 @@ from headrace.config.loading import load_config
 from headrace.core.secrets import secret_values
 from headrace.core.topology.app_sources import AppSource, Import, app_source_of
 from headrace.errors import AppLoadError, HeadraceError
+from headrace.wiring.spark_sessions import log_dir_of
 
 _PACKAGE = "headrace"
 _FILES_MAX = 500
@@ -163,8 +164,7 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
     config = load_config(path.parent, os.environ, {}, list(overrides))
     say("starting Spark: the application builds Columns when it is imported")
     settings = {f"spark.{name}": value for name, value in config.spark.items()}
-    log_dir = spark.default_log_dir(config.local_store_dir)
-    return spark.started(settings, path.stem, log_dir, [str(path.parent)], secret_values(config.kafka))
+    return spark.started(settings, path.stem, log_dir_of(config), [str(path.parent)], secret_values(config.kafka))
 
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headrace.adapters.artifacts import cache, connector, pins
-from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
+from headrace.adapters.spark.required_settings import CLUSTER_SETTINGS, NEEDED, SESSION_SETTINGS, START_SETTINGS
 from headrace.cli.output import EXIT_ERROR, counted, fail, print_json, print_table, say
 from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, SetOption, YesOption
@@ -73,13 +73,15 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting of Spark: what is needed, what Headrace's own session has, and what a session has that is started
-    with `spark-defaults.conf` (Spark's default where that does not say)."""
+    with `spark-defaults.conf` (Spark's default where that does not say). `on_cluster`: it matters only where executors are on
+    other machines."""
 
     name: str
     needed: str
     own_session: str
     other_session: str
     at_start: bool
+    on_cluster: bool
     without_it: str
     state: State
 
@@ -136,7 +138,7 @@ def submit_args(
     `spark-submit $(headrace submit-args) APP.py`: use it in a shell without quotes.
     """
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
-    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **_full_names(config)}
+    arguments = {**START_SETTINGS, **CLUSTER_SETTINGS, **SESSION_SETTINGS, **_full_names(config)}
     if config.system.startswith("kafka:") if kafka is None else kafka:
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
     secrets = Secrets(secret_values(arguments))
@@ -184,7 +186,7 @@ def settings_of(config: Config, environ: Mapping[str, str]) -> list[Setting]:
         other = defaults.get(one.name, one.default) if one.at_start else one.value
         own_fits, other_fits = (value.strip().lower() == one.value.lower() for value in (own, other))
         state: State = "ok" if own_fits and other_fits else "wrong" if one.is_refused and not own_fits else "note"
-        found.append(Setting(one.name, one.value, own, other, one.at_start, one.without_it, state))
+        found.append(Setting(one.name, one.value, own, other, one.at_start, one.on_cluster, one.without_it, state))
     return found
 
 
@@ -230,11 +232,12 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
     for one in findings:
         if one.advice:
             print(f"  {one.what}: {one.advice}")
-    print()
-    print_table(
-        ("setting of Spark", "needed", "Headrace's session", "a session of yours"),
-        [(one.name, one.needed, one.own_session, one.other_session) for one in settings],
-    )
+    for is_on_cluster, title in ((False, "setting of Spark"), (True, "setting on a cluster")):
+        print()
+        print_table(
+            (title, "needed", "Headrace's session", "a session of yours"),
+            [(one.name, one.needed, one.own_session, one.other_session) for one in settings if one.on_cluster is is_on_cluster],
+        )
     if differing := [one for one in settings if one.state != "ok"]:
         print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
     for setting in differing:

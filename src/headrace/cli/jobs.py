@@ -31,7 +31,7 @@ from headrace.model.change import Change
 STATUS_EXAMPLES = """\
 headrace status flights.py
 headrace status --application flight-delays --system log:./data --json"""
-_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics", "observed"})  # of what is reported
+_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics", "observed", "rejected_executors"})  # of what is reported
 _LOAD_NAMES = ("records/s", "busy", "waiting")
 _SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """\
@@ -67,9 +67,11 @@ def status(target: Target, json: JsonOption = False) -> None:
         reported = job.store.status()
         subs: dict[str, dict[str, Any]] = {}
         measured: dict[str, Any] = {}
+        rejected: dict[str, str] = {}
         for sub in job.model.sub_topologies:
             last = reported.get(sub.name or "source", {})
             measured |= last.get("job_metrics", {})
+            rejected |= last.get("rejected_executors", {}) if job.is_running else {}
             tasks = list(sub.tasks)
             subs[sub.name or "source"] = {name: one for name, one in last.items() if name not in _OF_OTHER_VIEWS} | {
                 "tasks": len(tasks),
@@ -85,6 +87,7 @@ def status(target: Target, json: JsonOption = False) -> None:
         "job_model": job.model.version,
         "counts_of": "this run" if job.is_running else "the last run",
         "metrics": measured,
+        "rejected_executors": rejected,
         "sub_topologies": subs,
     }
     if json:
@@ -185,6 +188,8 @@ def _print_status(found: dict[str, Any]) -> None:
         now = "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else ""
         rows.append((name, *map(sub.get, keys), now))
     print_table(names, rows, right=names[1:-1])
+    for host, reason in found["rejected_executors"].items():
+        print(f"executors on host {host} get no work: {reason}")
     for name, sub in found["sub_topologies"].items():
         if counters := _counters_text(sub):
             print(f"{name}: {counters}")

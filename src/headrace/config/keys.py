@@ -136,11 +136,14 @@ class Config(Mapping[str, Any]):
     )
     trigger_interval_ms: int = _key(100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1)
     local_store_dir: str = _key(
-        ".headrace/stores", "Folder of the local stores on each machine's local disk; it is a cache of the state."
+        ".headrace/stores",
+        "Folder of the local stores on each machine's local disk; it is a cache of the state; on a cluster an absolute path, "
+        "or env:NAME for a variable of each executor's environment.",
     )
     state_uri: str | None = _key(
         None,
-        "Folder or file system URI of the state files (deltas and snapshots), shared by all machines; unset: "
+        "Folder or file system URI (such as s3://BUCKET/FOLDER, on Kafka) of the state files (deltas and snapshots), shared by "
+        "all machines; required on a cluster; unset: "
         "`.headrace/state` next to the log's folder.",
     )
     metadata_store: Any = _key(

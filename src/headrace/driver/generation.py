@@ -391,6 +391,7 @@ class Generation:
         self._published[runner.sub.name] = now_s
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
+        status["rejected_executors"] = dict(self._engine.rejections())
         try:
             self._store.publish_status(runner.sub.name, status)
         except HeadraceError as error:

@@ -374,6 +374,7 @@ class Job:
             "epoch": generation.plan.epoch,
             "job_model": generation.plan.model.version,
             "metrics": shown_job_metrics(self._launched.backend.metrics),
+            "rejected_executors": dict(self._launched.backend.engine.rejections()),
             "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
 

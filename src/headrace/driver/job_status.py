@@ -67,13 +67,14 @@ def progress_status(runner: SubTopologyRunner, seconds: float) -> ProgressStatus
 
 class JobStatus(TypedDict):
     """A job as a whole, and each of its sub-topologies by name; `source` is the one that reads the inputs. `metrics`: of the
-    job itself, by name."""
+    job itself, by name. `rejected_executors`: by host, why Spark's executors there get no work."""
 
     application: str
     running: bool
     epoch: int
     job_model: int
     metrics: ShownMetrics
+    rejected_executors: dict[str, str]
     sub_topologies: dict[str, SubTopologyStatus]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headrace.core.affinity.admission import Verdict, WorkerAnswer
 from headrace.core.topology.program import Program
 from headrace.model.checkpoint import RoundId
 from headrace.model.tasks import KeyBucket
@@ -63,13 +64,16 @@ class RoundControl(Protocol):
 
 
 WORKER_DIED = "PythonWorkerDied"
+WORKER_START = "PythonWorkerStart"
+EXECUTOR_LOST = "ExecutorLost"
 ENGINE_LOST = "EngineLost"
 
 
 class EngineFailure(Exception):
     """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
-    `error_class` `WORKER_DIED`: a process that ran containers ended without an answer; `ENGINE_LOST`: the engine itself
-    has ended, and runs nothing any more."""
+    `error_class` `WORKER_DIED`: a process that ran containers ended without an answer; `WORKER_START`: none could be started;
+    `EXECUTOR_LOST`: the machine, or what runs processes there, ended; `ENGINE_LOST`: the engine itself has ended, and runs
+    nothing any more."""
 
     def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
         super().__init__(message)
@@ -88,6 +92,14 @@ class DriverAddress:
     bind: str
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerCheck:
+    """How it is decided whether a machine's workers get work: `ask` runs in one of them, `verdict_on` in the driver."""
+
+    ask: Callable[[], WorkerAnswer]
+    verdict_on: Callable[[WorkerAnswer], Verdict]
+
+
 class Engine(Protocol):
     """Runs the containers of a round: on Spark, or in this process. `reads`: it can read the ranges that are a work's `inputs`,
     and give the rows to the container; else their workers do. `driver_address`: where its workers reach the driver's
@@ -101,8 +113,12 @@ class Engine(Protocol):
         """How many Spark tasks run at once at each location that has workers now, by its id; empty where all workers are on
         the driver's machine. `EngineFailure` where the engine does not say."""
 
-    def wait_for_workers(self, say: Callable[[str], None]) -> None:
-        """Wait, within a bound, for the workers that are promised before the first plan; `say` hears for what."""
+    def wait_for_workers(self, check: WorkerCheck, say: Callable[[str], None]) -> None:
+        """Wait, within a bound, for the workers that are promised before the first plan; `say` hears for what. `check` is made
+        on each machine with workers as it appears, now and later. `SetupError` where none may work."""
+
+    def rejections(self) -> Mapping[str, str]:
+        """By host, why workers there get no work."""
 
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Program

@@ -83,7 +83,12 @@ class StateFiles:
         self.uri = uri
         self._in_memory_bytes_max = _IN_MEMORY_BYTES_MAX if in_memory_bytes_max is None else in_memory_bytes_max
         location = uri if ":" in uri.partition("/")[0] else str(Path(uri).absolute())
-        self._fs, self._root = fs.FileSystem.from_uri(location)
+        try:
+            self._fs, self._root = fs.FileSystem.from_uri(location)
+        except (OSError, ImportError, ValueError, pa.ArrowException) as error:
+            raise StateError(
+                f"state_uri {uri!r} cannot be opened: {error}", "give a folder, or a URI that pyarrow.fs opens: s3://, gs://, hdfs://"
+            ) from None
         self._local = isinstance(self._fs, fs.LocalFileSystem)
         self._remembered: OrderedDict[str, tuple[list[pa.RecordBatch], int]] = OrderedDict()  # with their bytes
         self._remembered_bytes = 0
@@ -162,7 +167,7 @@ class StateFiles:
     def _create(self, name: str) -> IO[bytes]:
         path = self._path(name)
         if not self._local:
-            return cast(IO[bytes], self._fs.open_output_stream(path))
+            return cast(IO[bytes], self._opened(path))
         with suppress(FileNotFoundError):
             return open(path, "xb")
         make_durable_folder(Path(path).parent)
@@ -238,6 +243,27 @@ class StateFiles:
         prefix = len(self._root.rstrip("/")) + 1
         infos = self._fs.get_file_info(selector)
         return sorted(info.path[prefix:] for info in infos if info.type == fs.FileType.File)
+
+    def write_note(self, name: str, text: str) -> None:
+        """Write a small file that no state rests on, in place of the one that is there. `OSError` where that cannot be."""
+        with self._opened(self._path(name)) as sink:
+            sink.write(text.encode())
+
+    def note(self, name: str) -> str:
+        """What a small file says; empty where there is none. `OSError` where it cannot be read."""
+        try:
+            with self._fs.open_input_stream(self._path(name)) as source:
+                return bytes(source.read()).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def _opened(self, path: str) -> Any:
+        """A file to write, in a folder that is made where it is missing: not every file system does that."""
+        try:
+            return self._fs.open_output_stream(path)
+        except OSError:
+            self._fs.create_dir(path.rpartition("/")[0], recursive=True)
+            return self._fs.open_output_stream(path)
 
     def local_path(self, name: str) -> Path | None:
         """Where the file lies on this machine; None for a remote file system."""

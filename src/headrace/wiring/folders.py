@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.config.loading import Config
 from headrace.errors import SetupError, StateError
+from headrace.wiring.worker.location import local_folder_of
 
 if TYPE_CHECKING:
     from headrace.state.files import StateFiles
@@ -89,40 +90,51 @@ def _shortened(path: Path) -> str:
 
 def work_folder(config: Config) -> Path:
     """Where rounds leave what their Spark tasks tell each other: in the log's folder, or beside the local stores."""
-    return _log_folder(config) or _beside_stores(config)
+    return log_folder_of(config) or _beside_stores(config)
 
 
 def state_uri_of(config: Config) -> str:
     """Where state is kept, by a name that is the same wherever it is used: `state_uri`, by default `.headrace/state` beside
     the log's folder, or beside the local stores."""
-    given, log = config.state_uri, _log_folder(config)
+    given, log = config.state_uri, log_folder_of(config)
     if not given:
         return str((_beside_stores(config) if log is None else log.parent / ".headrace") / "state")
     return given if ":" in given.partition("/")[0] else str(Path(given).absolute())
 
 
-def _log_folder(config: Config) -> Path | None:
+def local_store_dir_of(config: Config, is_elsewhere: bool = False) -> str:
+    """Where the local stores are on this machine; `is_elsewhere`: as each machine of a cluster is to read it."""
+    return config.local_store_dir if is_elsewhere else str(Path(local_folder_of(config.local_store_dir)).absolute())
+
+
+def log_folder_of(config: Config) -> Path | None:
+    """The folder of an embedded log; None for another system."""
     scheme, _, folder = config.system.partition(":")
     return Path(folder).expanduser().absolute() if scheme == "log" else None
 
 
 def _beside_stores(config: Config) -> Path:
-    return Path(config.local_store_dir).absolute().parent
+    given = Config().local_store_dir if config.local_store_dir.startswith("env:") else config.local_store_dir
+    return Path(given).absolute().parent
 
 
-def sign(files: StateFiles, application: str, run_id: str) -> None:
-    """Leave in the folder of the state which run writes there now. A remote file system needs no sign."""
-    path = files.local_path(f".run-of-{application}")
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(run_id)
+def sign(folder: StateFiles, application: str, run_id: str) -> None:
+    """Leave in a folder which run works there now. `StateError` where it cannot be written."""
+    try:
+        folder.write_note(_sign_of(application), run_id)
+    except OSError as error:
+        raise StateError(f"{folder.uri} cannot be written: {error}", "give this user the right to write there") from None
+
+
+def sign_in(folder: StateFiles, application: str) -> str:
+    """The run whose sign a folder has; empty without one. `OSError` where that cannot be read."""
+    return folder.note(_sign_of(application))
 
 
 def check_sign(files: StateFiles, application: str, run_id: str, host: str) -> None:
     """`StateError` where the folder is another one than that in which the driver of the run has left its sign."""
-    path = files.local_path(f".run-of-{application}")
     try:
-        found = run_id if path is None else path.read_text()
+        found = sign_in(files, application)
     except OSError:
         found = ""
     if found != run_id:
@@ -130,3 +142,7 @@ def check_sign(files: StateFiles, application: str, run_id: str, host: str) -> N
             f"state_uri {files.uri}: on host {host} this is not the folder that the driver writes to",
             "set `state_uri` to a folder that the driver and all workers share",
         )
+
+
+def _sign_of(application: str) -> str:
+    return f".run-of-{application}"

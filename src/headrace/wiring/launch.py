@@ -23,7 +23,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
-from headrace.errors import NotSupportedError, StateError
+from headrace.errors import NotSupportedError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import DriverLease, JobStore
@@ -31,10 +31,12 @@ from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring import Application, open_configured
-from headrace.wiring.folders import sign, state_uri_of, work_folder
+from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri, wait_for_workers
+from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.spark_sessions import spark_engine
+from headrace.wiring.spark_sessions import is_elsewhere, spark_engine
 from headrace.wiring.store_process import StoreProcess
+from headrace.wiring.worker.location import local_folder_of
 
 LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0
@@ -61,15 +63,12 @@ def launched(
     times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
     topology: Topology = app.topology()
     refuse_reserved(config, is_whole=True)
-    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
-        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
+    _check_places(app, config, stateful, engine is None)
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
     try:
         state_uri = state_uri_of(config)
-        if stateful:
-            checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         run_id = uuid.uuid4().hex
         store = system.job_store(app.name, config.processing_guarantee == "exactly_once")
         elsewhere = requests_elsewhere(config, app.name, closers)
@@ -81,27 +80,24 @@ def launched(
                 log("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
-            engine.wait_for_workers(log)
+            wait_for_workers(engine, app.name, config, run_id, stateful, log)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
         epoch = store.acquire(lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
-        address, staging = engine.driver_address, work_folder(config) / "staging" / app.name
-        control: RoundControl = FileControl(staging) if address is None else SocketControl(address)
+        address, control = engine.driver_address, _round_control(engine, config, app.name)
         closers.insert(0, control.close)
         paths = WorkerPaths(
             run_id,
-            str(Path(config.local_store_dir).absolute()),
+            local_store_dir_of(config, address is not None),
             state_uri,
             control,
             _max_round_ms(config, store, log) / 1000,
             address is not None,
             config.location_id,
         )
-        if stateful and paths.has_other_machines:
-            sign(files, app.name, run_id)
         cluster = None if address is None else ClusterView(engine, config.processor_return_wait_s)
         builder = None if address else partial(StoreProcess, app.name, paths)
         backend = Backend(system, store, engine, elsewhere, builder, cluster)
@@ -115,6 +111,21 @@ def launched(
     except BaseException:
         _close(closers)
         raise
+
+
+def _check_places(app: Application, config: Config, stateful: bool, is_on_spark: bool) -> None:
+    """Refuse what is known to be no place for the state, or for local stores, before anything is opened."""
+    check_state_uri(config)
+    if stateful and is_on_spark and is_elsewhere(app, config):
+        check_cluster_settings(config)
+    elif stateful:
+        checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
+
+
+def _round_control(engine: Engine, config: Config, application: str) -> RoundControl:
+    if engine.driver_address is not None:
+        return SocketControl(engine.driver_address)
+    return FileControl(work_folder(config) / "staging" / application)
 
 
 def _max_round_ms(config: Config, store: JobStore, log: Callable[[str], None]) -> int:
@@ -159,7 +170,8 @@ def _sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], 
 def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
     """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
     started, boot_id = time.monotonic(), holders.boot_id()
-    sealed = [seal(Path(local_store_dir) / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
+    stores = Path(local_folder_of(local_store_dir))
+    sealed = [seal(stores / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
     STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 

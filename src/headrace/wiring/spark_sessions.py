@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.config.loading import Config
 from headrace.core.secrets import secret_values
+from headrace.wiring.folders import local_store_dir_of
 
 if TYPE_CHECKING:
     from headrace.adapters.spark.session import SparkSession
@@ -59,7 +59,7 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
         made = session.started(
             settings,
             app.name,
-            session.default_log_dir(config.local_store_dir),
+            log_dir_of(config),
             [str(app.folder)] if app.folder else [],
             secret_values(config.kafka),
         )
@@ -68,6 +68,24 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
         session.add_jars(made, jars)
     slot.running = made
     return made, slot.given is None
+
+
+def log_dir_of(config: Config) -> Path:
+    """Where the log of a JVM goes that is started for an application: beside the local stores, which the driver of a cluster
+    has not."""
+    is_here = local_slots(config) is not None
+    return Path(local_store_dir_of(config if is_here else Config())).parent / "logs"
+
+
+def is_elsewhere(app: Application, config: Config) -> bool:
+    """Whether it is known, before Spark is started, that its executors are no part of this process."""
+    from headrace.adapters.spark.gateway import is_submitted
+    from headrace.adapters.spark.session import is_in_one_process
+
+    open_one = app.session.given if app.session.running is None else app.session.running
+    if open_one is not None:
+        return not is_in_one_process(open_one.sparkContext.master)
+    return not is_submitted() and local_slots(config) is None
 
 
 def local_slots(config: Config) -> int | None:
@@ -85,7 +103,6 @@ def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.in_worker import WorkerFunctions
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_containers
-    from headrace.wiring.worker.location import location_of
 
     options: Mapping[str, str] | None = None
     read = read_prefix
@@ -99,7 +116,7 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    functions = WorkerFunctions(run_containers, run_prepared, read, partial(location_of, config.location_id))
+    functions = WorkerFunctions(run_containers, run_prepared, read)
     return SparkEngine(made, functions, ours, close_session, options)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.topology.program import Program
 from headrace.errors import NotSupportedError
-from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure
+from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, WorkerCheck
 
 
 class InlineEngine:
@@ -23,8 +23,11 @@ class InlineEngine:
     def locations(self) -> Mapping[str, int]:
         return {}
 
-    def wait_for_workers(self, say: Callable[[str], None]) -> None:
+    def wait_for_workers(self, check: WorkerCheck, say: Callable[[str], None]) -> None:
         """Containers run in this process: there is nothing to wait for."""
+
+    def rejections(self) -> Mapping[str, str]:
+        return {}
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         for endpoint in program.endpoints:

@@ -13,6 +13,7 @@ from pathlib import Path
 from headrace.errors import FencedError, JobHeldError
 from headrace.ports import DriverLease
 
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
 
 
@@ -25,7 +26,7 @@ def this_process(run_id: str, now_us: int) -> DriverLease:
 def boot_id() -> str:
     """A text that is new each time the machine starts; empty where the kernel gives none."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return BOOT_ID_FILE.read_text().strip()
     except OSError:
         return ""
 

@@ -209,7 +209,7 @@ class _Opening:
             return True
         if held not in states:
             self.notes.append(
-                "rebuilt from its state files, as after a rewind; nothing is damaged: "
+                "rebuilt from its state files, as after a rewind, or where its task was elsewhere; nothing is damaged: "
                 f"it holds state {held}, and the round begins from {identity_of(self.head)}"
             )
             return False

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import base64
 import logging
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-from pyspark import cloudpickle
-
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows
+from headrace.adapters.spark.pickled_programs import program_bytes
 from headrace.adapters.spark.placement import collected, collected_without_query
+from headrace.adapters.spark.questions import Executor
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import passes_all
-from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure
+from headrace.errors import HeadraceError, SetupError
+from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, WorkerCheck
 from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
@@ -60,17 +59,28 @@ class SparkEngine:
         self._slots = slots_of(session)
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
-        self._executors = Executors(session, functions.location_of)
+        self._executors = Executors(session)
         self._looking = threading.Lock()
 
     @property
     def slots(self) -> int:
         return sum(self._executors.slots().values()) or self._slots
 
-    def wait_for_workers(self, say: Callable[[str], None]) -> None:
-        """Wait for those that a first plan is to be made with. `SetupError` where none comes."""
-        if self.driver_address is not None:
-            self._executors.wait(say)
+    def wait_for_workers(self, check: WorkerCheck, say: Callable[[str], None]) -> None:
+        """Wait for those that a first plan is to be made with. `SetupError` where none may work."""
+        if self.driver_address is None:
+            return
+        if self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+            LOG.warning("spark.dynamicAllocation.enabled is on: executors that are idle are ended, and their tasks move")
+        try:
+            self._executors.wait(check, say)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise SetupError(f"Spark has ended while it was starting executors: {self._failure_of(error).message}") from None
+
+    def rejections(self) -> Mapping[str, str]:
+        return self._executors.rejections()
 
     def locations(self) -> dict[str, int]:
         if self.driver_address is None:
@@ -162,8 +172,8 @@ class SparkEngine:
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         if self.driver_address is None:
             work()
-        elif not self._is_lost:
-            _run_on_each_machine(self._session, work, self._group("machines"), within_s)
+        elif not self._is_lost and (there := self._executors.one_of_each_location()):
+            _run_on(self._context, there, work, self._group("machines"), within_s)
 
     def close(self) -> None:
         if self._stop_session and self._is_lost:
@@ -307,7 +317,7 @@ class SparkEngine:
 
     def _pickled_program(self, program: Any) -> bytes:
         if program.id not in self._pickled:
-            self._pickled[program.id] = _program_bytes(program)
+            self._pickled[program.id] = program_bytes(program, self.driver_address is not None)
         return self._pickled[program.id]
 
 
@@ -321,41 +331,18 @@ def _is_timed(program: Any, number: int) -> bool:
     return program.far_us > 0 and time is not None and time.in_jvm
 
 
-def _program_bytes(program: Any) -> bytes:
-    """A `core.topology.program.Program` without what stays in the driver. Workers cannot import the file that an application
-    was loaded from: its functions travel by value."""
-    for node in program.nodes:
-        for name in node.__dataclass_fields__:
-            body = getattr(node, name)
-            body = getattr(body, "body", body)
-            module = sys.modules.get(getattr(body, "__module__", None) or "")
-            if module is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "headrace":
-                continue
-            file = getattr(module, "__file__", None) or ""
-            if "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix):
-                cloudpickle.register_pickle_by_value(module)
-    made: bytes = cloudpickle.dumps(program.without_columns())
-    return made
+def _run_on(context: Any, executors: Sequence[Executor], work: Callable[[], None], group: str, within_s: float) -> None:
+    """Run `work` once on each executor, as far as Spark places it there; after `within_s` it is cancelled."""
 
-
-def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, within_s: float) -> None:
-    """Run `work` once on each machine with an executor, as far as Spark places it there; after `within_s` it is cancelled."""
-    context = session.sparkContext
-
-    def worked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
+    def worked(numbers: Iterable[int]) -> Iterator[str]:
+        for _ in numbers:
             work()
-            yield pa.RecordBatch.from_pydict({"done": [""]})
+            yield ""
 
     def run() -> None:
         context.setJobGroup(group, "headrace: on each machine")
         try:
-            known = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is one of them
-            hosts = sorted({one.host() for one in known})
-            count = len(hosts)
-            if len(known) > 1:
-                made = session.range(0, count, 1, count).mapInArrow(worked, "done string")
-                collected(context, made, False, [[host] for host in hosts])
+            collected_without_query(context, worked, [[one.preference] for one in executors])
         except Exception as error:
             LOG.warning("work on each machine has failed: %s", failure_of(error).message)
 
@@ -365,4 +352,3 @@ def _run_on_each_machine(session: Any, work: Callable[[], None], group: str, wit
     if thread.is_alive():
         context._jsc.sc().cancelJobGroup(group)
         thread.join(within_s)
-

@@ -1,128 +1,171 @@
 """Spark's executors: which there are, where their disks are, and how a Spark task is asked to run at a place.
 
 Spark knows a host by the name or address under which it listens. A location is what the executor's own Python says, as that
-has the disk; so each new executor is asked once, by a Spark task that is to run on it.
+has the disk; so each new executor is asked once, by a Spark task that is to run on it (`questions`), and one that cannot do the
+work is rejected.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from headrace.adapters.spark.placement import collected
+from headrace.adapters.spark import questions
+from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.questions import Executor
+from headrace.core.affinity.admission import Admitted, Rejected, Verdict, is_to_be_asked, rejections_of
 from headrace.core.affinity.sightings import have_all_come
 from headrace.errors import SetupError
+from headrace.exchange.engine import WorkerCheck
+from headrace.model.names import few
 
 LOG = logging.getLogger("headrace.job")
-LOOK_S, SAY_S, START_S_MAX = 0.1, 10.0, 600.0
-_TRIES = 3
-_ANCESTORS = 6  # a worker, its daemon, perhaps a shell, the executor's JVM
-
-
-@dataclass(frozen=True, slots=True)
-class Executor:
-    """`id`: Spark's, which no other executor of the application ever has."""
-
-    id: str
-    host: str
-    slots: int
-
-    @property
-    def preference(self) -> str:
-        """How a Spark task is asked to run on it. A host with an underscore cannot be written with an id."""
-        return self.host if "_" in self.host else f"executor_{self.host}_{self.id}"
+LOOK_S, SAY_S = 0.1, 10.0
+START_S_MAX, REJECTED_S_MAX = 600.0, 30.0  # without any executor, and with none that may work
 
 
 class Executors:
-    """The executors of one Spark application. Not thread-safe. `location_of` runs on them."""
+    """The executors of one Spark application, each asked once by `check` when it appears, in the background: one that does not
+    answer holds up no other."""
 
-    def __init__(self, session: Any, location_of: Callable[[], str]) -> None:
-        self._session, self._location_of = session, location_of
+    def __init__(self, session: Any) -> None:
+        self._context = session.sparkContext
+        self._check: WorkerCheck | None = None
         self._ids = ""
+        self._lock = threading.Lock()  # of what follows
         self._there: tuple[Executor, ...] = ()
-        self._locations: dict[str, str] = {}  # by executor
+        self._verdicts: dict[str, Verdict] = {}  # by executor
+        self._asked_s: dict[str, float] = {}
+        self._asking: set[str] = set()
 
     def look(self) -> None:
         """See who is there. Asks Spark for one short text, and for more only where that has changed."""
-        ids = self._session.sparkContext._jsc.sc().getExecutorIds().mkString(",")
-        if ids == self._ids:
-            return
-        self._there = tuple(self._listed())
-        self._greet([one for one in self._there if one.id not in self._locations])
-        are_known = all(one.id in self._locations for one in self._there)
-        if are_known and len(self._there) == len(list(filter(None, ids.split(",")))):
-            self._ids = ids  # else it is looked at again: a new one is listed a moment later
+        ids = self._context._jsc.sc().getExecutorIds().mkString(",")
+        if ids != self._ids:
+            listed = tuple(_listed(self._context))
+            with self._lock:
+                self._there = listed
+                for lost in self._asked_s.keys() - {one.id for one in listed}:
+                    del self._asked_s[lost]
+                    self._verdicts.pop(lost, None)
+            if len(listed) == len(list(filter(None, ids.split(",")))):
+                self._ids = ids  # else it is looked at again: a new one is listed a moment later
+        self._ask(time.monotonic())
 
     def slots(self) -> dict[str, int]:
         """How many Spark tasks run at once at each location."""
         found: Counter[str] = Counter()
-        for one in self._there:
-            if one.id in self._locations:
-                found[self._locations[one.id]] += one.slots
+        for one, location in self._admitted():
+            found[location] += one.slots
         return dict(sorted(found.items()))
 
     def preferences(self, location: str | None) -> list[str]:
         """The executors at a location, as a Spark task is asked to run on one of them; none where there is none."""
-        return [one.preference for one in self._there if location is not None and self._locations.get(one.id) == location]
+        return [one.preference for one, here in self._admitted() if here == location]
 
-    def wait(self, say: Callable[[str], None]) -> None:
-        """Wait until the executors are there that a first plan is to be made with. `SetupError` where none comes at all."""
+    def one_of_each_location(self) -> list[Executor]:
+        return list({location: one for one, location in self._admitted()}.values())
+
+    def rejections(self) -> dict[str, str]:
+        """By host, why executors there get no work."""
+        with self._lock:
+            return rejections_of(self._verdicts, {one.id: one.host for one in self._there})
+
+    def wait(self, check: WorkerCheck, say: Callable[[str], None]) -> None:
+        """Wait until the executors have answered that a first plan is to be made with. `SetupError` where none may work."""
+        self._check = check
         began_s = changed_s = said_s = time.monotonic()
-        there, promised = 0, promised_executors(self._session.sparkContext.getConf().get)
+        bad_s: float | None = None
+        known, promised = 0, promised_executors(self._context.getConf().get)
         while True:
             self.look()
             now_s = time.monotonic()
-            there, before = len(self._there), there
-            changed_s = now_s if there != before else changed_s
-            if have_all_come(there, promised, now_s - changed_s, now_s - began_s):
+            rejections = self.rejections()
+            with self._lock:
+                known, before = len(self._verdicts), known
+                is_asking = bool(self._asking)
+            changed_s = now_s if known != before or is_asking else changed_s
+            if self._admitted() and have_all_come(known, promised, now_s - changed_s, now_s - began_s):
                 return
-            if not there and now_s - began_s > START_S_MAX:
-                hint = "has the cluster room for one? see the page of its master"
-                raise SetupError(f"Spark has had no executor for {START_S_MAX:.0f} s", hint)
+            if not rejections or self._admitted():
+                bad_s = None
+            elif bad_s is None:
+                bad_s = now_s
+            if not self._admitted() and (now_s - began_s > START_S_MAX or (bad_s and now_s - bad_s > REJECTED_S_MAX)):
+                raise _none_came(rejections)
             if now_s - said_s > SAY_S:
                 said_s = now_s
-                say(f"waiting for Spark's executors: {there} of {promised or 'some'} after {now_s - began_s:.0f} s")
+                rejected = f"; {len(rejections)} rejected: {few(list(rejections))}" if rejections else ""
+                waits = f"{len(self._admitted())} of {promised or 'some'} after {now_s - began_s:.0f} s"
+                say(f"waiting for Spark's executors: {waits}{rejected}")
             time.sleep(LOOK_S)
 
-    def _listed(self) -> Iterator[Executor]:
-        summaries = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
-        for number in range(summaries.size()):
-            one = summaries.apply(number)
-            host, _, port = one.hostPort().rpartition(":")
-            if one.id() != "driver" and one.isActive() and port:  # a new one is listed without a port first
-                yield Executor(one.id(), host, max(1, one.totalCores()))
+    def _admitted(self) -> list[tuple[Executor, str]]:
+        """Those that may work, and where they are."""
+        with self._lock:
+            found = [(one, self._verdicts.get(one.id)) for one in self._there]
+        return [(one, verdict.location) for one, verdict in found if isinstance(verdict, Admitted)]
 
-    def _greet(self, new: Sequence[Executor]) -> None:
-        """Ask each where it is. Spark may run the question elsewhere, as where the executor is busy: then it is asked again."""
-        left = list(new)
-        for _ in range(_TRIES):
-            if not left:
+    def _ask(self, now_s: float) -> None:
+        """Ask those that are to be asked now, in a thread."""
+        check = self._check
+        with self._lock:
+            due = [
+                one
+                for one in self._there
+                if one.id not in self._asking and is_to_be_asked(self._verdicts.get(one.id), self._asked_s.get(one.id), now_s)
+            ]
+            if not due or check is None:
                 return
-            for executor, location in self._answers(left).items():
-                self._locations.setdefault(executor, location)
-            left = [one for one in left if one.id not in self._locations]
-        LOG.info("%d of Spark's executors have not said where they are yet", len(left))
+            self._asking.update(one.id for one in due)
+        threading.Thread(target=self._asked, args=(check, due), name="headrace-executors", daemon=True).start()
 
-    def _answers(self, asked: Sequence[Executor]) -> Mapping[str, str]:
-        location_of, count = self._location_of, len(asked)
+    def _asked(self, check: WorkerCheck, due: Sequence[Executor]) -> None:
+        try:
+            self._record(due, questions.verdicts(self._context, check, due))
+        except Exception as error:
+            failure = failure_of(error)
+            if not failure.cancelled and self._context._jsc is not None:  # else Spark is being stopped
+                LOG.warning("Spark's executors could not be asked what they are like: %s", failure.message)
+        finally:
+            with self._lock:
+                self._asking.difference_update(one.id for one in due)
+                self._asked_s.update((one.id, time.monotonic()) for one in due)
 
-        def answered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in batches:
-                said = json.dumps([own_executor_id(), location_of()])
-                yield pa.RecordBatch.from_pydict({"said": [said]})
+    def _record(self, due: Sequence[Executor], verdicts: Mapping[str, Verdict]) -> None:
+        with self._lock:
+            hosts = {one.id: one.host for one in self._there}
+            before = dict(self._verdicts)
+            self._verdicts.update((one, verdict) for one, verdict in verdicts.items() if one in hosts)
+        for one in [one for one in due if one.id in hosts]:
+            verdict, former = verdicts.get(one.id), before.get(one.id)
+            if isinstance(verdict, Rejected) and verdict != former:
+                LOG.warning("executor %s on host %s is rejected, it gets no work: %s", one.id, one.host, verdict)
+            elif isinstance(former, Rejected) and isinstance(verdict, Admitted):
+                LOG.info("executor %s on host %s is not rejected any more", one.id, one.host)
 
-        frame = self._session.range(0, count, 1, count).mapInArrow(answered, "said string")
-        said = collected(self._session.sparkContext, frame, False, [[one.preference] for one in asked])
-        return {executor: location for executor, location in map(json.loads, said) if executor}
+
+def _none_came(rejections: Mapping[str, str]) -> SetupError:
+    if not rejections:
+        hint = "has the cluster room for one? see the page of its master"
+        return SetupError(f"Spark has had no executor for {START_S_MAX:.0f} s", hint)
+    said = "\n".join(f"  {host}: {reason}" for host, reason in rejections.items())
+    return SetupError(
+        f"all of Spark's executors are rejected, and no other has come for {REJECTED_S_MAX:.0f} s:\n{said}", "put one right"
+    )
+
+
+def _listed(context: Any) -> Iterator[Executor]:
+    summaries = context._jsc.sc().statusStore().executorList(True)
+    for number in range(summaries.size()):
+        one = summaries.apply(number)
+        host, colon, _ = one.hostPort().rpartition(":")
+        if one.id() != "driver" and one.isActive() and colon:  # a new one is listed without a port first
+            yield Executor(one.id(), host, max(1, one.totalCores()))
 
 
 def promised_executors(setting: Callable[[str], str | None]) -> int | None:
@@ -137,18 +180,3 @@ def promised_executors(setting: Callable[[str], str | None]) -> int | None:
     if instances is not None:
         return int(instances)
     return None if most is None or each is None else max(1, int(most) // int(each))
-
-
-def own_executor_id() -> str:
-    """Spark's id of the executor whose Python worker this is, by the command line of the JVM above it; empty where that cannot
-    be seen."""
-    pid = os.getpid()
-    for _ in range(_ANCESTORS):
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-        except (OSError, ValueError, IndexError):
-            return ""
-        if "--executor-id" in words:
-            return words[words.index("--executor-id") + 1]
-    return ""

@@ -8,10 +8,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.adapters.spark.refusals import first_line
-from headrace.exchange.engine import WORKER_DIED, EngineFailure
+from headrace.exchange.engine import EXECUTOR_LOST, WORKER_DIED, WORKER_START, EngineFailure
 
 _TRACEBACK = "Traceback (most recent call last)"
-_WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
+_WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe")
+# The host is before it, in "Lost task 0.3 in stage 3.0 (TID 12) (host-1 executor 3): ...", or not at all.
+_EXECUTOR_LOST = re.compile(r"(?:\((\S+) executor \S+\): )?ExecutorLostFailure \(executor (\S+)[^)]*\)(?: Reason: ([^\n]*))?")
+_NO_PROGRAM = re.compile(r'Cannot run program "[^"]*"[^\n]*')
+_START_ERRORS = re.compile(r"Error from python worker:\n(.*?)(?:\nPYTHONPATH was:|\Z)", re.DOTALL)
 _CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
 # Of Spark's reader: the records were deleted, or the broker does not answer. No expression is at fault.
 _READING = re.compile(
@@ -34,6 +38,12 @@ def failure_of(error: BaseException) -> EngineFailure:
         return EngineFailure(f"another user or program cancelled the Spark job: {condition[2]}", error_class=condition[1])
     if reading is not None:
         return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
+    if (lost := _EXECUTOR_LOST.search(text)) is not None:
+        host = f" on host {lost[1]}" if lost[1] else ""
+        why = lost[3] or "Spark does not say why"
+        return EngineFailure(f"executor {lost[2]}{host} was lost: {why}", error_class=EXECUTOR_LOST)
+    if start := _start_error(text):
+        return EngineFailure(f"a Python worker could not be started: {start}", error_class=WORKER_START)
     if found := [word for word in _WORKER_DIED if word in text]:
         return EngineFailure(f"a Python worker died: {found[0]}", error_class=WORKER_DIED)
     if condition is not None and "Traceback" not in text:
@@ -58,6 +68,32 @@ def _text(error: BaseException) -> str:
         found.append(str(java.toString()))
         java = java.getCause()
     return "\n".join(found)
+
+
+def last_line_of(text: str) -> str:
+    """What an error that Spark writes comes to, in a line: the exception of Python where it has one, without Java's stack.
+
+    >>> last_line_of('java.io.IOException: Cannot run program "python3.9": error=2, No such file\\n\\tat java.base/x')
+    'Cannot run program "python3.9": error=2, No such file'
+    """
+    if start := _start_error(text):
+        return start
+    lines = text[text.rindex(_TRACEBACK) :].splitlines()[1:] if _TRACEBACK in text else text.splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
+    return re.sub(r"^(?:java|org)\.[\w.$]+(?:Exception|Error): ", "", said[0]) if said else "it said nothing"
+
+
+def _start_error(text: str) -> str:
+    """Why Spark could not start Python, in a line; empty where that is not what has failed.
+
+    >>> _start_error("SparkException: \\nError from python worker:\\n  x\\n  No module named pyspark\\nPYTHONPATH was:\\n  /a")
+    'No module named pyspark'
+    """
+    if (program := _NO_PROGRAM.search(text)) is not None:
+        return program[0]
+    found = _START_ERRORS.search(text)
+    lines = [line.strip() for line in found[1].splitlines() if line.strip()] if found is not None else []
+    return lines[-1] if lines else ""
 
 
 def is_of_spark(error: BaseException) -> bool:

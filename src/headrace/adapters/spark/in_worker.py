@@ -7,7 +7,6 @@ import base64
 import gc
 import importlib
 import os
-import socket
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,11 @@ ReadPrefix = Callable[[Given, int, Any, int, Iterable[pa.RecordBatch]], Read]
 
 @dataclass(frozen=True, slots=True)
 class WorkerFunctions:
-    """What runs in workers. `location_of`: where the worker is, as its disk goes."""
+    """What runs in workers."""
 
     run_containers: RunContainers
     run_prepared: RunPrepared
     read_prefix: ReadPrefix
-    location_of: Callable[[], str] = socket.gethostname
 
 
 def _program(pickled: bytes, program_id: str) -> Any:

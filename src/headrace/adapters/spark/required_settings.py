@@ -1,7 +1,7 @@
 """The settings that Headrace needs of Spark whatever the machine: each with what goes wrong without it.
 
-Those of `START_SETTINGS` count only if they are set before Spark starts; `SESSION_SETTINGS` can be set on any session,
-a user's too, and Headrace does so itself. Nothing of PySpark is imported here."""
+Those of `START_SETTINGS`, and on a cluster of `CLUSTER_SETTINGS`, count only if they are set before Spark starts;
+`SESSION_SETTINGS` can be set on any session, a user's too, and Headrace does so itself. Nothing of PySpark is imported here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 @dataclass(frozen=True, slots=True)
 class Needed:
     """One setting: `default` is Spark's own value; `at_start` if it must be set before Spark starts; `is_refused` if
-    Headrace does not run at all with another value."""
+    Headrace does not run at all with another value; `on_cluster` if it matters only where executors are on other machines."""
 
     name: str
     value: str
@@ -21,6 +21,7 @@ class Needed:
     without_it: str
     at_start: bool = True
     is_refused: bool = False
+    on_cluster: bool = False
 
 
 NEEDED: tuple[Needed, ...] = (
@@ -33,7 +34,40 @@ NEEDED: tuple[Needed, ...] = (
         "spark.shuffle.reduceLocality.enabled", "false", "true",
         "Spark places a routed round by its shuffle, not where the tasks' state is",
     ),
-    Needed("spark.locality.wait", "500ms", "3s", "a round waits up to 3 s for an executor that is busy or lost"),
+    Needed(
+        "spark.locality.wait", "3s", "3s",
+        "shorter, containers of a busy executor are sent to others, which decline them; longer, a round waits for an executor "
+        "that is lost", on_cluster=True,
+    ),
+    Needed(
+        "spark.locality.wait.node", "0", "as spark.locality.wait",
+        "a round waits twice as long for an executor that is lost", on_cluster=True,
+    ),
+    Needed(
+        "spark.network.timeout", "30s", "120s",
+        "an executor that hangs, or whose host is lost, holds its round for 2 minutes", on_cluster=True,
+    ),
+    Needed(
+        "spark.network.timeoutInterval", "5s", "60s",
+        "lost executors are looked for once a minute; Spark refuses a longer interval than spark.network.timeout",
+        on_cluster=True,
+    ),
+    Needed(
+        "spark.executor.heartbeatInterval", "3s", "10s",
+        "with spark.network.timeout=30s an executor counts as lost after 3 missed heartbeats", on_cluster=True,
+    ),
+    Needed(
+        "spark.dynamicAllocation.enabled", "false", "false",
+        "idle executors are ended: their tasks move, and restore their state elsewhere", on_cluster=True,
+    ),
+    Needed(
+        "spark.excludeOnFailure.taskAndStage.enabled", "true", "false",
+        "a container that is sent to a rejected executor is tried again there, until its round has failed", on_cluster=True,
+    ),
+    Needed(
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor", "2", "1",
+        "a container whose Python worker has died is not tried again where its state is", on_cluster=True,
+    ),
     Needed(
         "spark.speculation", "false", "false",
         "Spark tasks run twice at the same time: such a session is refused", is_refused=True,
@@ -71,5 +105,8 @@ NEEDED: tuple[Needed, ...] = (
     ),
 )
 
-START_SETTINGS: Mapping[str, str] = MappingProxyType({one.name: one.value for one in NEEDED if one.at_start})
+START_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {one.name: one.value for one in NEEDED if one.at_start and not one.on_cluster}
+)
+CLUSTER_SETTINGS: Mapping[str, str] = MappingProxyType({one.name: one.value for one in NEEDED if one.on_cluster})
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType({one.name: one.value for one in NEEDED if not one.at_start})

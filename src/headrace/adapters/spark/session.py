@@ -21,7 +21,7 @@ from headrace.adapters.spark.gateway import (
     start_gateway,
     submitted_settings,
 )
-from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SETTINGS
+from headrace.adapters.spark.required_settings import CLUSTER_SETTINGS, SESSION_SETTINGS, START_SETTINGS
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError
@@ -30,6 +30,7 @@ from headrace.exchange.engine import DriverAddress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414 - named here for types elsewhere
 
+LOG = logging.getLogger("headrace")
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter
 _DAEMON = "headrace.wiring.worker.daemon"
@@ -83,7 +84,7 @@ def started(
     def start() -> Any:
         submitted = submitted_settings() if is_submitted() else {}
         chosen = _chosen(settings, submitted, application, log_dir, values)
-        _set_environment(python_path, chosen["spark.master"])
+        _set_environment(python_path, chosen)
         if not is_submitted():
             start_gateway(chosen, Secrets(values))
         builder = SparkSession.builder
@@ -108,27 +109,31 @@ def started(
 def _chosen(
     settings: Mapping[str, str], submitted: Mapping[str, str], application: str, log_dir: Path, secrets: Sequence[str]
 ) -> dict[str, str]:
-    """All settings of a Spark that is to be started, each from the last of: ours, spark-submit's, the user's."""
+    """All settings of a Spark that is to be started, each from the last of: ours, spark-submit's, the user's. The master is
+    spark-submit's, whatever the user's settings say: its JVM and its files are for that one."""
     cores = os.cpu_count() or 1
     local = f"local[{cores},4]"  # a dead Python worker costs one Spark task, not the round
+    master = {"spark.master": local, **settings, **submitted}["spark.master"]
+    if settings.get("spark.master", master) != master:
+        LOG.warning("spark.master is %s, as spark-submit was given; %s is ignored", master, settings["spark.master"])
     ours = {
-        "spark.master": {"spark.master": local, **submitted, **settings}["spark.master"],
         "spark.app.name": application,
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
     }
-    if is_in_one_process(ours["spark.master"]):
+    if is_in_one_process(master):
+        ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
         ours["spark.python.unix.domain.socket.dir"] = str(_folder(_SOCKET_FOLDER_MAX))
         ours["spark.sql.shuffle.partitions"] = str(cores)
         ours["spark.python.daemon.module"] = _DAEMON  # elsewhere an executor may find Headrace only after its daemon has begun
-    if not submitted or is_in_one_process(ours["spark.master"]):
-        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        ours |= CLUSTER_SETTINGS
     given = dict(submitted)
     if submitted.get("spark.app.name") == Path(sys.argv[0]).name:  # by default it is the program's
         del given["spark.app.name"]
-    chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **given, **settings}
+    chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **given, **settings, "spark.master": master}
     if not submitted:
         chosen.setdefault("spark.driver.memory", "1g")
         java = f"-Dlog4j2.configurationFile=file:{_log4j(log_dir)} -XX:+UseParallelGC"
@@ -161,11 +166,14 @@ def _log4j(log_dir: Path) -> Path:
     return file
 
 
-def _set_environment(python_path: list[str], master: str) -> None:
-    """What Spark and its Python workers go by: this Python, and where modules are."""
-    if not is_submitted() or is_in_one_process(master):
+def _set_environment(python_path: list[str], chosen: Mapping[str, str]) -> None:
+    """What Spark and its Python workers go by: the Python, and where modules are."""
+    if is_in_one_process(chosen["spark.master"]):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
+    elif not is_submitted():
+        # An executor that has no such Python is rejected by the name of its host.
+        os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python", sys.executable))
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
 
@@ -276,7 +284,3 @@ def _configured(session: Any) -> Any:
     for name, value in SESSION_SETTINGS.items():
         session.conf.set(name, value)
     return session
-
-
-def default_log_dir(local_store_dir: str) -> Path:
-    return Path(local_store_dir).absolute().parent / "logs"

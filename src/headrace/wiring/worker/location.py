@@ -1,4 +1,5 @@
-"""Where this process is: as the configuration says (`location_id`), evaluated in the process that has the disk."""
+"""Where this process is, and its local stores: as the configuration says (`location_id`, `local_store_dir`), evaluated in the
+process that has the disk."""
 
 from __future__ import annotations
 
@@ -32,4 +33,16 @@ def location_of(given: str | None) -> str:
         said = "nothing" if found is None else repr(found)[:200]
         hint = "expected up to 200 letters, digits and any of _.:/@+-"
         raise ConfigError(f"{title} gives {said} on host {socket.gethostname()}", hint)
+    return found
+
+
+def local_folder_of(given: str) -> str:
+    """The folder that `local_store_dir` means here: `env:NAME` is a variable of the environment. `ConfigError` where it is not
+    set, or gives no absolute path."""
+    if not given.startswith(_FROM_ENVIRONMENT):
+        return given
+    found = os.environ.get(given.removeprefix(_FROM_ENVIRONMENT), "")
+    if not os.path.isabs(found):
+        said = repr(found)[:200] if found else "nothing"
+        raise ConfigError(f"local_store_dir {given!r} gives {said} on host {socket.gethostname()}", "expected an absolute path")
     return found

@@ -31,6 +31,7 @@ from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.wiring.worker.background_folds import FOLDS, BackgroundFolds
+from headrace.wiring.worker.location import local_folder_of
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.resources import Resources
 from headrace.worker.state.task_state import TaskState
@@ -77,7 +78,7 @@ class WorkerState:
 
     @contextmanager
     def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
-        folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
+        folder = Path(local_folder_of(self._plan.local_store_dir)) / task_folder_of(self._program.application, task.name)
         files, run_id, boot_id = self._files(), self._plan.run_id, self._boot_id
         make = partial(open_task_store, folder, task.head, files, run_id=run_id, boot_id=boot_id, applying=self._applying)
         with ExitStack() as opened:
@@ -119,7 +120,7 @@ class WorkerState:
         files, plan = self._files(), self._plan
         state.drop(self._program.removed_stores)
         task_folder = task_folder_of(self._program.application, task.name)
-        store = Path(plan.local_store_dir) / task_folder
+        store = Path(local_folder_of(plan.local_store_dir)) / task_folder
         folds = BackgroundFolds(store, f"{plan.run_id}:{plan.epoch}", plan.state_uri, task_folder)
         head = state.write(files, task_folder, folds)
         assert head is not None

@@ -1,0 +1,56 @@
+"""A program as bytes for workers, which cannot import what is beside the application's file: that travels by value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+
+
+def program_bytes(program: Any, is_cluster: bool) -> bytes:
+    """A `core.topology.program.Program` without what stays in the driver. `is_cluster`: workers are on other machines, where
+    no module of the application's folder is; else they find those that its own module imports."""
+    found = list(_modules_of_functions(program))
+    own = {module.__name__: module for module in found if module.__name__ != "__main__"}  # that travels so anyway
+    if is_cluster:
+        roots = {root for module in found if (root := _root_of(module)) is not None}
+        for module in list(sys.modules.values()):
+            is_module = isinstance(module, ModuleType) and module.__name__ != "__main__"
+            if is_module and _is_users(module) and _root_of(module) in roots:
+                own[module.__name__] = module
+    for module in own.values():
+        cloudpickle.register_pickle_by_value(module)
+    made: bytes = cloudpickle.dumps(program.without_columns())
+    return made
+
+
+def _modules_of_functions(program: Any) -> Iterator[ModuleType]:
+    """The modules of users in which a program's functions are defined."""
+    for node in program.nodes:
+        for name in node.__dataclass_fields__:
+            body = getattr(node, name)
+            body = getattr(body, "body", body)
+            module = sys.modules.get(getattr(body, "__module__", None) or "")
+            if module is not None and _is_users(module):
+                yield module
+
+
+def _is_users(module: ModuleType) -> bool:
+    if module.__name__.split(".")[0] == "headrace":
+        return False
+    file = getattr(module, "__file__", None) or ""
+    return "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix)
+
+
+def _root_of(module: ModuleType) -> Path | None:
+    """The folder that a module is imported from, above its packages; None for one without a file."""
+    file = getattr(module, "__file__", None)
+    if not file:
+        return None
+    path = Path(file)
+    depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
+    return path.parents[depth - 1] if len(path.parents) >= depth else None

@@ -1,0 +1,118 @@
+"""Asking executors of Spark what they are like: by Spark tasks that are to run on them.
+
+Where Python, or a package, is missing the question itself fails. Spark tries it again, perhaps on another executor; so what
+counts is which executor each of its Spark tasks failed on, not how the Spark job ended."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyspark
+
+from headrace.adapters.spark.failures import last_line_of
+from headrace.adapters.spark.placement import collected_without_query
+from headrace.core.affinity.admission import Rejected, Verdict, WorkerAnswer, rejection_for_failure
+from headrace.exchange.engine import WorkerCheck
+
+ANSWER_S_MAX = 60.0
+PYSPARK_VERSION: str = pyspark.__version__
+_TRIES = 4
+_EVENTS_MS = 5_000
+_TASKS_MAX = 10_000
+_LOST = "ExecutorLostFailure"
+_SILENT = f"it has not answered for {ANSWER_S_MAX:.0f} s: does its disk, or the file system of the state, hang?"
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """`id`: Spark's, which no other executor of the application ever has."""
+
+    id: str
+    host: str
+    slots: int
+
+    @property
+    def preference(self) -> str:
+        """How a Spark task is asked to run on it. A host with an underscore cannot be written with an id."""
+        return self.host if "_" in self.host else f"executor_{self.host}_{self.id}"
+
+
+def verdicts(context: Any, check: WorkerCheck, asked: Sequence[Executor]) -> dict[str, Verdict]:
+    """By executor, what is decided by its answer; without those that have given none, such as one that is busy. One that does
+    not answer at all is rejected."""
+    found: dict[str, Verdict] = {}
+    for _ in range(_TRIES + len(asked)):
+        left = [one for one in asked if one.id not in found]
+        if not left:
+            break
+        new = _verdicts_of_one_try(context, check, left)
+        if not new.keys() & {one.id for one in left}:
+            break
+        found |= new
+    return found
+
+
+def _verdicts_of_one_try(context: Any, check: WorkerCheck, left: Sequence[Executor]) -> dict[str, Verdict]:
+    """One Spark job for all that are left, which ends with the first Spark task that fails too often."""
+    group, ask, is_late = f"headrace-executors-{uuid.uuid4().hex}", check.ask, threading.Event()
+
+    def answered(numbers: Iterable[int]) -> Iterator[str]:
+        for _ in numbers:
+            yield msgspec.json.encode(ask()).decode()
+
+    def cancel() -> None:
+        is_late.set()
+        context._jsc.sc().cancelJobGroup(group)
+
+    context.setJobGroup(group, "headrace: what are the executors like?")
+    timer = threading.Timer(ANSWER_S_MAX, cancel)
+    timer.daemon = True
+    timer.start()
+    said: list[str] = []
+    failure: Exception | None = None
+    try:
+        said = collected_without_query(context, answered, [[one.preference] for one in left])
+    except Exception as error:
+        failure = error
+    finally:
+        timer.cancel()
+    found: dict[str, Verdict] = {}
+    for task in _tasks_of(context, group):
+        if task.status == "SUCCESS" and said:
+            answer = msgspec.json.decode(said[task.partition], type=WorkerAnswer)
+            found[task.executor] = check.verdict_on(answer)
+        elif task.status == "FAILED" and not task.error.startswith(_LOST):
+            found.setdefault(task.executor, rejection_for_failure(last_line_of(task.error)))
+        elif is_late.is_set() and task.status != "SUCCESS":
+            found.setdefault(task.executor, Rejected((_SILENT,)))
+    if failure is not None and not found:
+        raise failure
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _SparkTask:
+    executor: str
+    partition: int
+    status: str
+    error: str
+
+
+def _tasks_of(context: Any, group: str) -> Iterator[_SparkTask]:
+    """The Spark tasks of a job group that has ended, as Spark has recorded them."""
+    spark = context._jsc.sc()
+    spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
+    tracker = spark.statusTracker()
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.get().stageIds() if info.isDefined() else ():
+            listed = spark.statusStore().taskList(stage, 0, _TASKS_MAX)
+            for number in range(listed.size()):
+                one = listed.apply(number)
+                error = one.errorMessage().get() if one.errorMessage().isDefined() else ""
+                yield _SparkTask(one.executorId(), one.partitionId(), one.status(), error)

@@ -1,0 +1,86 @@
+"""What a job needs on a Spark cluster, whose executors share nothing with the driver but its system and `state_uri`: settings,
+and what each executor is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from headrace.config.loading import Config
+from headrace.core.affinity.admission import Admission
+from headrace.errors import ConfigError, StateError
+from headrace.exchange.engine import Engine, WorkerCheck
+from headrace.state.files import StateFiles
+from headrace.wiring.folders import log_folder_of, sign, state_uri_of
+from headrace.wiring.worker.greeting import answer_to, versions_here
+
+_PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
+
+
+def is_remote(state_uri: str | None) -> bool:
+    """Whether a URI is of a file system that is not this machine's."""
+    return bool(state_uri) and "://" in str(state_uri) and not str(state_uri).startswith("file:")
+
+
+def check_state_uri(config: Config) -> None:
+    """`StateError` where the system cannot be used with the state's place: a commit of an embedded log looks at the files.
+    `ConfigError` for a URI with a password, as it goes to logs and to executors."""
+    if _PASSWORD.search(config.state_uri or ""):
+        raise ConfigError(
+            "state_uri holds a password: it would be shown",
+            "give driver and executors credentials by their environment, such as AWS_ACCESS_KEY_ID, or by their host's role",
+        )
+    if is_remote(config.state_uri) and log_folder_of(config) is not None:
+        raise StateError(
+            f"state_uri {config.state_uri!r}: with an embedded log ({config.system}) state is kept in a folder",
+            "set `state_uri` to a folder, or `system` to Kafka",
+        )
+
+
+def check_cluster_settings(config: Config) -> None:
+    """`ConfigError` for what a job with state needs on a cluster and is not set: all that is a default for one machine."""
+    given = config.local_store_dir
+    if "local_store_dir" not in config.origins or not (Path(given).is_absolute() or given.startswith("env:")):
+        raise ConfigError(
+            f"local_store_dir is {given!r}: on a Spark cluster expected an absolute path, or env:NAME",
+            "set `local_store_dir` to a folder on a local disk of each executor's host, such as /var/lib/headrace/stores",
+        )
+    if config.state_uri is None:
+        raise ConfigError(
+            "state_uri is not set: on a Spark cluster the state must be where the driver and all executors see it",
+            "set `state_uri` to a shared folder, or to a URI such as s3://BUCKET/FOLDER",
+        )
+
+
+def wait_for_workers(
+    engine: Engine, application: str, config: Config, run_id: str, is_stateful: bool, say: Callable[[str], None]
+) -> None:
+    """Wait for the executors of a cluster; nothing where the engine's workers are on this machine. `ConfigError` for settings
+    that are not for a cluster: spark-submit may have named the master. `SetupError` where no executor may work."""
+    if engine.driver_address is None:
+        return
+    if is_stateful:
+        check_cluster_settings(config)
+    say(f"Spark's executors reach this process at {engine.driver_address.host}")
+    engine.wait_for_workers(_worker_check(application, config, run_id, is_stateful), say)
+
+
+def _worker_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
+    """What each executor is asked; the driver's signs, which it is to find, are left."""
+    log_folder = log_folder_of(config)
+    if is_stateful:
+        sign(StateFiles(state_uri_of(config)), application, run_id)
+    if log_folder is not None:
+        sign(StateFiles(str(log_folder)), application, run_id)
+    admission = Admission(
+        application,
+        run_id,
+        versions_here(),
+        config.local_store_dir,
+        config.location_id,
+        state_uri_of(config) if is_stateful else None,
+        None if log_folder is None else str(log_folder),
+    )
+    return WorkerCheck(partial(answer_to, admission), admission.verdict_on)
