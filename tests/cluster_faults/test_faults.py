@@ -1,0 +1,105 @@
+"""A stateful job on three machines, exactly once on Kafka, while its input keeps coming and executors and machines are killed
+and stopped, aimed at the steps of a container's commit (protocol.md, "Steps").
+
+What is judged: each effect of each record is there once, as a plain model has it; and of what is *committed*, no process has
+begun on a task's next record before another one was done with the one before. An attempt that was stopped and then fenced may
+well have worked beside its successor: nothing of it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cluster.conftest import Driver
+from cluster.machines import Cluster, until
+from cluster_faults.conftest import BACK_S, MACHINES
+from cluster_faults.traps import Traps
+from cluster_faults.world import Faulty, counter, running
+from support.fixtures import only_on
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+Keys = Callable[..., dict[str, Any]]
+WORLD, place = Faulty, only_on("kafka")
+# Init, process, produce, send the commit, committed, and answered with the commit done.
+KILLED_AT = (1, 4, 6, 8, 9, 11)
+
+
+def machine_of(cluster: Cluster, pid: int) -> str:
+    return next(name for name in cluster.workers if pid in cluster.pids(name))
+
+
+def test_workers_and_executors_that_are_killed(
+    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
+) -> None:
+    world.create()
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=60.0):
+        with world.fed():
+            world.wait_until_all_move_on()
+            for step in KILLED_AT:
+                traps.hit("kill", step)
+                world.wait_until_all_move_on()
+            for step in (5, 8):  # the worker is in its commit, and stays there: Spark runs its Spark task elsewhere
+                pid = traps.hit("stop", step)
+                declined = counter(driver, "containers_declined")
+                (executor,) = cluster.executors(machine_of(cluster, pid))
+                os.kill(executor, signal.SIGKILL)
+                until(lambda before=declined: counter(driver, "containers_declined") > before, 30.0)
+                world.wait_until_all_move_on()
+            assert world.job_model() == 1 and not world.changes()
+        world.judge()
+    assert {one.host for one in world.done()} == set(MACHINES)
+    homes = world.homes()
+    assert all(homes[one.task] == one.host for one in world.done()), "all that counts was done where the tasks are at home"
+
+
+def test_a_machine_that_loses_power_in_a_commit(
+    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
+) -> None:
+    """It comes back with another boot id: its stores cannot be trusted, those of the others can."""
+    world.create()
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=60.0):
+        with world.fed():
+            world.wait_until_all_move_on()
+            restored = counter(driver, "stores_restored")
+            name = machine_of(cluster, traps.hit("stop", 8))
+            cluster.kill(name)
+            (cluster.machines[name] / "boot_id").write_text(f"{uuid.uuid4()}\n")
+            began_s = time.monotonic()
+            until(lambda: len({one.host for one in world.done() if one.start > began_s}) == 2, 30.0)
+            cluster.start(name)
+            world.wait_until_all_move_on()
+            assert counter(driver, "stores_restored") == restored + 2, "two tasks, one store file each"
+        world.judge()
+        assert world.job_model() == 1 and not world.changes()
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_a_machine_that_stands_still_and_wakes(
+    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys, step: int
+) -> None:
+    """In the middle of a commit, for longer than Spark waits: others get its tasks. What wakes up commits nothing; and the
+    machine takes part again."""
+    world.create()
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=1.0):
+        with world.fed():
+            world.wait_until_all_move_on()
+            name = machine_of(cluster, traps.hit("stop", step))
+            cluster.freeze(name)
+            try:
+                until(world.changes, 60.0)
+                assert world.changes()[0] == (f"{name} has left", "2 of 6 tasks moved")
+                world.wait_until_all_move_on()
+            finally:
+                cluster.thaw(name)
+            until(lambda: len(world.changes()) == 2, BACK_S, lambda: f"{driver.ask(status=True)}")
+            assert world.changes()[1] == (f"{name} has joined", "2 of 6 tasks moved")
+            world.wait_until_all_move_on()
+        world.judge()
+    assert set(world.homes().values()) == set(MACHINES)
