@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,6 +70,16 @@ class Disk(hr.LocationIdProvider):
 
     def get_location_id(self) -> hr.LocationId:
         return hr.LocationId((Path(os.environ["OWN"]) / "disk").read_text())
+
+
+def seconds_of_round(session: Any, preferences: Sequence[Sequence[str]]) -> float:
+    """How long Spark takes for one small Spark task for each of these places where it is asked to run them."""
+    from headrace.adapters.spark.placement import collected_without_query
+
+    began_s = time.monotonic()
+    found = collected_without_query(session.sparkContext, lambda numbers: (str(number) for number in numbers), preferences)
+    assert sorted(found) == [str(number) for number in range(len(preferences))]
+    return time.monotonic() - began_s
 
 
 APPLICATIONS: Mapping[str, Any] = {**OTHERS, "worked": worked}

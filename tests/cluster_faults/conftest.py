@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headrace as hr
 from cluster.conftest import Driver, job_keys_of, need_machines
 from cluster.machines import Cluster, until
 from cluster_faults.traps import Traps
@@ -15,6 +18,7 @@ MACHINES = ("machine-1", "machine-2", "machine-3")
 LOST_S = 10  # after so long an executor that does not answer counts as lost
 BACK_S = 90.0
 SETTINGS = {
+    "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path(hr.__file__).parents[1]), str(Path(__file__).parents[1])]),
     "spark.cores.max": "3",
     "spark.executor.cores": "1",
     "spark.network.timeout": f"{LOST_S}s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -76,22 +77,28 @@ class Faulty(World):
         assert not failed and not thread.is_alive(), failed
         self.produce(KEYS, later_ms=LAST_MS)
 
-    def rows_without_replays(self, stream: str, value: Any, key: Any) -> list[Any]:
-        return [row for row in self.read(stream, value, key) if not any(name == "headrace.replay" for name, _ in row.headers)]
+    def work(self, *, is_replay: bool = False) -> list[Any]:
+        return [row for row in self.read("work", hr.Json()) if is_replay == ("headrace.replay" in dict(row.headers))]
 
     def done(self) -> list[Done]:
-        return done_of(self.rows_without_replays("work", hr.Json(), hr.String()))
+        return done_of(self.work())
+
+    def replayed(self) -> list[Done]:
+        return done_of(self.work(is_replay=True))
 
     def timers(self) -> list[tuple[str, str]]:
-        rows = self.rows_without_replays("work", hr.Json(), hr.String())
-        return sorted((row.key, row.value["timer"]) for row in rows if "timer" in row.value)
+        return sorted((row.key, row.value["timer"]) for row in self.work() if "timer" in row.value)
 
     def is_all_written(self) -> bool:
         return len(self.done()) >= len(self.sent) and len(self.timers()) >= timers_of(self.sent).total()
 
+    def written(self) -> str:
+        missing = timers_of(self.sent) - Counter(self.timers())
+        return f"{len(self.done())} of {len(self.sent)} records, and not the timers {sorted(missing.elements())[:20]}"
+
     def judge(self) -> None:
         """Each effect of a record is there once, and the attempts that were committed came one after the other."""
-        until(self.is_all_written, WAIT_S, lambda: f"{len(self.done())} of {len(self.sent)} records")
+        until(self.is_all_written, WAIT_S, self.written)
         done = self.done()
         assert each_once(done, self.sent)
         assert counts_follow_the_input(done, self.sent)
