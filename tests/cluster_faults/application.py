@@ -65,6 +65,14 @@ def worked(name: str, system: str, log: str, **keys: Any) -> hr.App:
     return app
 
 
+def counted(name: str, system: str, **keys: Any) -> hr.App:
+    """A durable keyed count, and nothing else."""
+    app = hr.App(name, system, **keys)
+    orders = app.stream(f"{name}-orders", key=hr.Bytes(), value=hr.Bytes())
+    orders.group_by_key().count(store="counts").to_stream().to(f"{name}-counts", value=hr.Long())
+    return app
+
+
 class Disk(hr.LocationIdProvider):
     """A machine is what its disk says, whatever its name is."""
 
@@ -82,4 +90,4 @@ def seconds_of_round(session: Any, preferences: Sequence[Sequence[str]]) -> floa
     return time.monotonic() - began_s
 
 
-APPLICATIONS: Mapping[str, Any] = {**OTHERS, "worked": worked}
+APPLICATIONS: Mapping[str, Any] = {**OTHERS, "worked": worked, "counted": counted}

@@ -20,15 +20,16 @@ import pytest
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
 from cluster_faults.conftest import BACK_S, MACHINES
-from cluster_faults.traps import Traps
+from cluster_faults.traps import STEPS, Traps
 from cluster_faults.world import Faulty, counter, running
 from support.fixtures import only_on
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+ALL = "HEADRACE_TEST_CLUSTER_STEPS" in os.environ  # `make soak`
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_600 if ALL else 300)]
 Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
-# Init, process, produce, send the commit, committed, and answered with the commit done.
-KILLED_AT = (1, 4, 6, 8, 9, 11)
+# Else: process, produce, send the commit, and committed.
+KILLED_AT, LOST_AT, STILL_AT = (STEPS,) * 3 if ALL else ((4, 6, 8, 9), (8,), (8,))
 
 
 def machine_of(cluster: Cluster, pid: int) -> str:
@@ -45,7 +46,7 @@ def test_workers_and_executors_that_are_killed(
             for step in KILLED_AT:
                 traps.hit("kill", step)
                 world.wait_until_all_move_on()
-            for step in (5, 8):  # the worker is in its commit, and stays there: Spark runs its Spark task elsewhere
+            for step in LOST_AT:  # the worker is in its commit, and stays there: Spark runs its Spark task elsewhere
                 pid = traps.hit("stop", step)
                 declined = counter(driver, "containers_declined")
                 (executor,) = cluster.executors(machine_of(cluster, pid))
@@ -80,7 +81,7 @@ def test_a_machine_that_loses_power_in_a_commit(
         assert world.job_model() == 1 and not world.changes()
 
 
-@pytest.mark.parametrize("step", [4, 8])
+@pytest.mark.parametrize("step", STILL_AT)
 def test_a_machine_that_stands_still_and_wakes(
     cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys, step: int
 ) -> None:
