@@ -46,7 +46,7 @@ def counts_follow_the_input(done: Sequence[Done], sent: Sent) -> bool:
 
 
 def timers_of(sent: Sent) -> Counter[tuple[str, str]]:
-    """(key, timer) of those that are due: time in a partition comes to that of the last record of all."""
+    """(key, timer) of those that are due: the last records of all partitions have one time."""
     last = max(at for _, _, at in sent)
     due = {(key, at // BUCKET_MS) for key, _, at in sent if (at // BUCKET_MS + 1) * BUCKET_MS <= last}
     return Counter((key, str(bucket)) for key, bucket in due)

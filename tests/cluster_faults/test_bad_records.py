@@ -64,7 +64,7 @@ def test_each_bad_record_is_dead_lettered_once(cluster: Cluster, driver: Driver,
     orders: Sent = []
     payments: Sent = []
     world.begin()
-    keys = job_keys(world.name, dead_letter_stream=world.stream("dead"), processor_return_wait_s=60.0)
+    keys = job_keys(world.name, dead_letter_stream=world.stream("dead"), processor_return_wait_s=600.0)
     driver.ask(start="expressions", until=None, **keys)
     try:
         for count, victim in ((300, MACHINES[0]), (12_000, MACHINES[1]), (300, MACHINES[2])):

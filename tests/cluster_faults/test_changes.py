@@ -14,7 +14,7 @@ import headrace as hr
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
 from cluster_faults.conftest import MACHINES
-from cluster_faults.world import KEYS, WAIT_S, Faulty, running
+from cluster_faults.world import WAIT_S, Faulty, running
 from support.fixtures import only_on
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -83,7 +83,7 @@ def test_until_caught_up_with_an_executor_that_dies(cluster: Cluster, driver: Dr
         os.kill(executor, signal.SIGKILL)
         driver.ask(wait=WAIT_S)
         assert len(world.done()) == len(world.sent)
-    world.produce(KEYS, later_ms=61_003)
+    world.let_time_pass()
     driver.ask(**command, **job_keys(world.name))
     driver.ask(wait=WAIT_S)
     world.judge()

@@ -40,7 +40,7 @@ def test_workers_and_executors_that_are_killed(
     cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
 ) -> None:
     world.create()
-    with running(driver, cluster, world, job_keys, processor_return_wait_s=60.0):
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=600.0):
         with world.fed():
             world.wait_until_all_move_on()
             for step in KILLED_AT:
@@ -65,7 +65,7 @@ def test_a_machine_that_loses_power_in_a_commit(
 ) -> None:
     """It comes back with another boot id: its stores cannot be trusted, those of the others can."""
     world.create()
-    with running(driver, cluster, world, job_keys, processor_return_wait_s=60.0):
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=600.0):
         with world.fed():
             world.wait_until_all_move_on()
             restored = counter(driver, "stores_restored")

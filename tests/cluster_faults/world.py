@@ -44,10 +44,19 @@ class Faulty(World):
         for stream in ("orders", "windows", "work"):
             self.system.create_stream(self.stream(stream), partitions)
 
-    def produce(self, keys: Sequence[str], *, later_ms: int = 0, **more: Any) -> None:
-        """A record of each key."""
+    def produce(self, keys: Sequence[str], **more: Any) -> None:
+        """A record of each key, each a moment later than the one before."""
         first = len(self.sent)
-        new = [(key, first + number, FIRST_MS + (first + number) * STEP_MS + later_ms) for number, key in enumerate(keys)]
+        numbered = enumerate(keys, first)
+        self._produce([(key, number, FIRST_MS + number * STEP_MS) for number, key in numbered], **more)
+
+    def let_time_pass(self) -> None:
+        """A record of each key at one and the same later time: in each partition the timers before it are due."""
+        first = len(self.sent)
+        at_ms = FIRST_MS + first * STEP_MS + LAST_MS
+        self._produce([(key, number, at_ms) for number, key in enumerate(KEYS, first)])
+
+    def _produce(self, new: list[tuple[str, int, int]], **more: Any) -> None:
         records = [hr.Record(key, {"id": number, **more}, at * 1_000) for key, number, at in new]
         self.sent += new
         self.produce_to("orders", records, value=hr.Json())
@@ -75,7 +84,7 @@ class Faulty(World):
             ending.set()
             thread.join(30)
         assert not failed and not thread.is_alive(), failed
-        self.produce(KEYS, later_ms=LAST_MS)
+        self.let_time_pass()
 
     def work(self, *, is_replay: bool = False) -> list[Any]:
         return [row for row in self.read("work", hr.Json()) if is_replay == ("headrace.replay" in dict(row.headers))]
