@@ -41,10 +41,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-# mypy knows no modules of the tests, whose machines these are
-from cluster.conftest import Driver  # type: ignore[import-not-found]
-from cluster.machines import Cluster, until  # type: ignore[import-not-found]
+sys.path[:1] = [str(Path(__file__).resolve().parents[1] / "tests")]  # not this folder: its `cluster` is this script
+# mypy knows no modules of the tests, whose machines these are; they are found on the path set above
+from cluster.conftest import Driver  # type: ignore[import-not-found]  # noqa: E402
+from cluster.machines import Cluster, until  # type: ignore[import-not-found]  # noqa: E402
 
 MACHINES = ("machine-1", "machine-2", "machine-3")
 TASKS, INSTANCES, WAIT_S, SETTLED_S = 6, 4, 300.0, 5.0
