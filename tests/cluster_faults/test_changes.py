@@ -47,9 +47,7 @@ def test_another_scale_and_back(cluster: Cluster, driver: Driver, world: Faulty,
             for factor in (2, 1):
                 driver.ask(elasticity=factor)
                 until(lambda count=6 * factor: len(world.homes()) == count, WAIT_S)
-                assert {(task.split("_")[1], home) for task, home in world.homes().items()} == {
-                    (task.split("_")[1], home) for task, home in homes.items()
-                }
+                assert all(homes[task.partition("-")[0]] == home for task, home in world.homes().items())
                 world.wait_until_all_move_on()
             assert world.homes() == homes
         world.judge()

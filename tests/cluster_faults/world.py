@@ -29,7 +29,7 @@ from support.world import World
 FIRST_MS, STEP_MS, LAST_MS = 1_700_000_000_000, 50, 61_003
 KEYS = [f"k{number}" for number in range(60)]
 PARTITIONS = 6
-WAIT_S = 90.0
+WAIT_S = 150.0
 
 
 class Faulty(World):
