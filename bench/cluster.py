@@ -44,7 +44,8 @@ import headrace as hr
 sys.path[:1] = [str(Path(__file__).resolve().parents[1] / "tests")]  # not this folder: its `cluster` is this script
 # mypy knows no modules of the tests, whose machines these are; they are found on the path set above
 from cluster.conftest import Driver  # type: ignore[import-not-found]  # noqa: E402
-from cluster.machines import Cluster, until  # type: ignore[import-not-found]  # noqa: E402
+from cluster.machines import until  # type: ignore[import-not-found]  # noqa: E402
+from cluster_faults.machines import FaultyCluster  # type: ignore[import-not-found]  # noqa: E402
 
 MACHINES = ("machine-1", "machine-2", "machine-3")
 TASKS, INSTANCES, WAIT_S, SETTLED_S = 6, 4, 300.0, 5.0
@@ -95,19 +96,19 @@ class Bench:
         self.servers = url.removeprefix("kafka://")
 
     @contextmanager
-    def cluster(self) -> Iterator[tuple[Cluster, Driver]]:
-        with Cluster(self.root / f"cluster-{uuid.uuid4().hex[:4]}", MACHINES) as cluster:
-            driver = Driver(cluster, APPLICATIONS, {"spark.cores.max": "3", "spark.executor.cores": "1"})
+    def cluster(self) -> Iterator[tuple[FaultyCluster, Driver]]:
+        with FaultyCluster(self.root / f"cluster-{uuid.uuid4().hex[:4]}", MACHINES) as cluster:
+            driver = Driver(cluster, applications=APPLICATIONS, more={"spark.cores.max": "3", "spark.executor.cores": "1"})
             try:
                 yield cluster, driver
             finally:
                 driver.close()
 
     @contextmanager
-    def one_process(self) -> Iterator[tuple[Cluster, Driver]]:
+    def one_process(self) -> Iterator[tuple[FaultyCluster, Driver]]:
         """The same without a cluster: its folders are there, and no worker."""
-        with Cluster(self.root / f"local-{uuid.uuid4().hex[:4]}", MACHINES, begin_with=0) as cluster:
-            driver = Driver(cluster, APPLICATIONS, {"spark.master": "local[2]"})
+        with FaultyCluster(self.root / f"local-{uuid.uuid4().hex[:4]}", MACHINES, begin_with=0) as cluster:
+            driver = Driver(cluster, applications=APPLICATIONS, more={"spark.master": "local[2]"})
             try:
                 yield cluster, driver
             finally:
@@ -127,7 +128,7 @@ class Bench:
             arrivals.end()
 
     @contextmanager
-    def running(self, driver: Driver, cluster: Cluster, kind: str, name: str, **more: Any) -> Iterator[None]:
+    def running(self, driver: Driver, cluster: FaultyCluster, kind: str, name: str, **more: Any) -> Iterator[None]:
         own = {"log": str(cluster.shared / f"{name}.log")} if kind == "worked" else {}
         keys = {"system": self.url, "local_store_dir": str(cluster.own / "stores"), "state_uri": str(cluster.shared / "state")}
         driver.ask(start=kind, until=None, name=name, trigger_interval_ms=20, **keys, **own, **more)
@@ -137,7 +138,7 @@ class Bench:
             driver.ask(stop=True)
 
     @contextmanager
-    def at_work(self) -> Iterator[tuple[Cluster, Arrivals, str]]:
+    def at_work(self) -> Iterator[tuple[FaultyCluster, Arrivals, str]]:
         """A job on the cluster whose records keep coming, once each task has committed."""
         with ExitStack() as open_now:
             cluster, driver = open_now.enter_context(self.cluster())
@@ -193,7 +194,7 @@ def loss(bench: Bench, trials: int) -> None:
 class Machines:
     """A machine is lost, and comes back."""
 
-    def __init__(self, bench: Bench, cluster: Cluster, arrivals: Arrivals, name: str) -> None:
+    def __init__(self, bench: Bench, cluster: FaultyCluster, arrivals: Arrivals, name: str) -> None:
         self.bench, self.cluster, self.arrivals, self.name = bench, cluster, arrivals, name
 
     def homes(self) -> dict[str, str | None]:
@@ -340,8 +341,8 @@ def restart(bench: Bench, keys: int) -> None:
                 return time.monotonic() - began_s
 
         warm = [started_s() for _ in range(3)]
-        for folder in cluster.machines.values():
-            shutil.rmtree(folder / "own" / "stores" / name)
+        for machine in MACHINES:
+            shutil.rmtree(cluster.root / machine / "own" / "stores" / name)
         cold = started_s()
         print(f"a restart with {keys:,} keys: all tasks have committed {min(warm):.1f} to {max(warm):.1f} s after the start")
         print(f"  without the local stores: {cold:.1f} s, {cold / np.median(warm):.1f} times as long", flush=True)

@@ -11,7 +11,8 @@ import pytest
 
 import headrace as hr
 from cluster.conftest import Driver, job_keys_of, need_machines
-from cluster.machines import Cluster, until
+from cluster.machines import until
+from cluster_faults.machines import FaultyCluster
 from cluster_faults.traps import Traps
 
 MACHINES = ("machine-1", "machine-2", "machine-3")
@@ -28,43 +29,44 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="package")
-def all_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def all_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
     """Of which the first alone has a worker, before a test starts others."""
     need_machines()
-    with Cluster(tmp_path_factory.mktemp("faults"), MACHINES, begin_with=1) as started:
-        for name, folder in started.machines.items():
-            (folder / "own" / "disk").write_text(f"disk-{name[-1]}")
+    with FaultyCluster(tmp_path_factory.mktemp("faults"), MACHINES, begin_with=1) as started:
+        for name in MACHINES:
+            (started.root / name / "own").mkdir(parents=True, exist_ok=True)
+            (started.root / name / "own" / "disk").write_text(f"disk-{name[-1]}")
         yield started
 
 
 @pytest.fixture(scope="package")
-def traps(all_machines: Cluster) -> Traps:
+def traps(all_machines: FaultyCluster) -> Traps:
     return Traps(all_machines.shared / "traps")
 
 
 @pytest.fixture(scope="package")
-def driver(all_machines: Cluster, traps: Traps) -> Iterator[Driver]:
+def driver(all_machines: FaultyCluster, traps: Traps) -> Iterator[Driver]:
     settings = SETTINGS | {f"spark.executorEnv.{name}": value for name, value in traps.environment.items()}
-    started = Driver(all_machines, "cluster_faults.application", settings)
+    started = Driver(all_machines, applications="cluster_faults.application", more=settings)
     yield started
     started.close()
 
 
 @pytest.fixture
-def cluster(all_machines: Cluster, driver: Driver) -> Iterator[Cluster]:
+def cluster(all_machines: FaultyCluster, driver: Driver) -> Iterator[FaultyCluster]:
     """With an executor on each machine, before the test and after it."""
     complete(all_machines, driver)
     yield all_machines
     complete(all_machines, driver)
 
 
-def complete(cluster: Cluster, driver: Driver) -> None:
-    for name in cluster.workers:
+def complete(cluster: FaultyCluster, driver: Driver) -> None:
+    for name in cluster.there:
         cluster.thaw(name)
-    cluster.start(*(name for name in MACHINES if name not in cluster.workers))
+    cluster.start(*(name for name in MACHINES if name not in cluster.there))
     until(lambda: driver.ask(executors=True)["executors"] == len(MACHINES), BACK_S)
 
 
 @pytest.fixture
-def job_keys(all_machines: Cluster, kafka_server: Any) -> Callable[..., dict[str, Any]]:
+def job_keys(all_machines: FaultyCluster, kafka_server: Any) -> Callable[..., dict[str, Any]]:
     return job_keys_of(all_machines, kafka_server)

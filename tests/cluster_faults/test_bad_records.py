@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +13,9 @@ import pytest
 import headrace as hr
 from cluster.application import Sent, matched_of, streaks_of, windows_of
 from cluster.conftest import Driver
-from cluster.machines import Cluster, until
+from cluster.machines import until
 from cluster_faults.conftest import MACHINES
+from cluster_faults.machines import FaultyCluster
 from cluster_faults.world import FIRST_MS, WAIT_S, source_of
 from headrace.serdes.windowed import Windowed
 from support.fixtures import only_on
@@ -58,7 +57,7 @@ class Mixed(World):
 WORLD, place = Mixed, only_on("kafka")
 
 
-def test_each_bad_record_is_dead_lettered_once(cluster: Cluster, driver: Driver, world: Mixed, job_keys: Keys) -> None:
+def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: Driver, world: Mixed, job_keys: Keys) -> None:
     """In small rounds and in large ones, whose rows cross machines; what Spark runs elsewhere declines."""
     draw = random.Random(26)
     orders: Sent = []
@@ -72,8 +71,7 @@ def test_each_bad_record_is_dead_lettered_once(cluster: Cluster, driver: Driver,
             world.send("orders", new[0])
             world.send("payments", new[1])
             orders, payments = orders + new[0], payments + new[1]
-            for executor in cluster.executors(victim):
-                os.kill(executor, signal.SIGKILL)
+            cluster.kill_executor(victim)
             bad = sum(value == b"no json" for _, value, _ in orders + payments)
             until(lambda least=bad: world.dead_letters().total() >= least, WAIT_S)
         until(lambda: source_of(driver.ask(status=True))["lag"] == 0, WAIT_S)

@@ -3,8 +3,6 @@ once it has caught up. What is written is judged by plain models."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +10,9 @@ import pytest
 
 import headrace as hr
 from cluster.conftest import Driver
-from cluster.machines import Cluster, until
+from cluster.machines import until
 from cluster_faults.conftest import MACHINES
+from cluster_faults.machines import FaultyCluster
 from cluster_faults.world import WAIT_S, Faulty, running
 from support.fixtures import only_on
 
@@ -22,7 +21,7 @@ Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 
 
-def test_a_stream_that_grows(cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
+def test_a_stream_that_grows(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """New partitions go to the tasks that have the state of their keys, where these are."""
     world.create(3)
     with running(driver, cluster, world, job_keys, partition_check_interval_s=0.5):
@@ -37,7 +36,7 @@ def test_a_stream_that_grows(cluster: Cluster, driver: Driver, world: Faulty, jo
     assert {one.task for one in world.done()} == set(homes)
 
 
-def test_another_scale_and_back(cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
+def test_another_scale_and_back(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """The slices of a task are where it was."""
     world.create()
     with running(driver, cluster, world, job_keys):
@@ -53,7 +52,7 @@ def test_another_scale_and_back(cluster: Cluster, driver: Driver, world: Faulty,
         world.judge()
 
 
-def test_a_rewind_of_the_state(cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
+def test_a_rewind_of_the_state(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """All is read again, and counted once; tasks stay where they are."""
     world.create()
     with running(driver, cluster, world, job_keys):
@@ -69,7 +68,9 @@ def test_a_rewind_of_the_state(cluster: Cluster, driver: Driver, world: Faulty, 
     assert all(homes[one.task] == one.host for one in world.replayed())
 
 
-def test_until_caught_up_with_an_executor_that_dies(cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
+def test_until_caught_up_with_an_executor_that_dies(
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
+) -> None:
     """It ends by itself, once, with all that was there at its start; the next run begins with what came since."""
     world.create()
     command = {"start": "worked", "until": "caught-up", "log": str(cluster.shared / f"{world.name}.log")}
@@ -77,8 +78,7 @@ def test_until_caught_up_with_an_executor_that_dies(cluster: Cluster, driver: Dr
         world.produce_some(1_200, takes_s=0.005)
         driver.ask(**command, **job_keys(world.name, max_records_per_round=300))
         until(lambda least=1_200 * run + 200: len(world.done()) >= least, WAIT_S)
-        (executor,) = cluster.executors(MACHINES[run])
-        os.kill(executor, signal.SIGKILL)
+        cluster.kill_executor(MACHINES[run])
         driver.ask(wait=WAIT_S)
         assert len(world.done()) == len(world.sent)
     world.let_time_pass()

@@ -9,7 +9,6 @@ well have worked beside its successor: nothing of it is committed.
 from __future__ import annotations
 
 import os
-import signal
 import time
 import uuid
 from collections.abc import Callable
@@ -18,8 +17,9 @@ from typing import Any
 import pytest
 
 from cluster.conftest import Driver
-from cluster.machines import Cluster, until
+from cluster.machines import until
 from cluster_faults.conftest import BACK_S, MACHINES
+from cluster_faults.machines import FaultyCluster
 from cluster_faults.traps import STEPS, Traps
 from cluster_faults.world import Faulty, counter, running
 from support.fixtures import only_on
@@ -32,12 +32,8 @@ WORLD, place = Faulty, only_on("kafka")
 KILLED_AT, LOST_AT, STILL_AT = (STEPS,) * 3 if ALL else ((4, 6, 8, 9), (8,), (8,))
 
 
-def machine_of(cluster: Cluster, pid: int) -> str:
-    return next(name for name in cluster.workers if pid in cluster.pids(name))
-
-
 def test_workers_and_executors_that_are_killed(
-    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
 ) -> None:
     world.create()
     with running(driver, cluster, world, job_keys, processor_return_wait_s=600.0):
@@ -49,8 +45,7 @@ def test_workers_and_executors_that_are_killed(
             for step in LOST_AT:  # the worker is in its commit, and stays there: Spark runs its Spark task elsewhere
                 pid = traps.hit("stop", step)
                 declined = counter(driver, "containers_declined")
-                (executor,) = cluster.executors(machine_of(cluster, pid))
-                os.kill(executor, signal.SIGKILL)
+                cluster.kill_executor(cluster.machine_of(pid))
                 until(lambda before=declined: counter(driver, "containers_declined") > before, 30.0)
                 world.wait_until_all_move_on()
             assert world.job_model() == 1 and not world.changes()
@@ -61,7 +56,7 @@ def test_workers_and_executors_that_are_killed(
 
 
 def test_a_machine_that_loses_power_in_a_commit(
-    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
 ) -> None:
     """It comes back with another boot id: its stores cannot be trusted, those of the others can."""
     world.create()
@@ -69,9 +64,9 @@ def test_a_machine_that_loses_power_in_a_commit(
         with world.fed():
             world.wait_until_all_move_on()
             restored = counter(driver, "stores_restored")
-            name = machine_of(cluster, traps.hit("stop", 8))
+            name = cluster.machine_of(traps.hit("stop", 8))
             cluster.kill(name)
-            (cluster.machines[name] / "boot_id").write_text(f"{uuid.uuid4()}\n")
+            cluster.boot_ids[name] = str(uuid.uuid4())
             began_s = time.monotonic()
             until(lambda: len({one.host for one in world.done() if one.start > began_s}) == 2, 30.0)
             cluster.start(name)
@@ -83,7 +78,7 @@ def test_a_machine_that_loses_power_in_a_commit(
 
 @pytest.mark.parametrize("step", STILL_AT)
 def test_a_machine_that_stands_still_and_wakes(
-    cluster: Cluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys, step: int
+    cluster: FaultyCluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys, step: int
 ) -> None:
     """In the middle of a commit, for longer than Spark waits: others get its tasks. What wakes up commits nothing; and the
     machine takes part again."""
@@ -91,7 +86,7 @@ def test_a_machine_that_stands_still_and_wakes(
     with running(driver, cluster, world, job_keys, processor_return_wait_s=1.0):
         with world.fed():
             world.wait_until_all_move_on()
-            name = machine_of(cluster, traps.hit("stop", step))
+            name = cluster.machine_of(traps.hit("stop", step))
             cluster.freeze(name)
             try:
                 until(world.changes, 60.0)

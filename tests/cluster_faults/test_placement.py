@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 import uuid
@@ -14,8 +12,9 @@ from typing import Any
 import pytest
 
 from cluster.conftest import Driver
-from cluster.machines import Cluster, on_another_host, until
+from cluster.machines import until
 from cluster_faults.conftest import BACK_S, MACHINES
+from cluster_faults.machines import FaultyCluster, on_another_host
 from cluster_faults.world import KEYS, WAIT_S, Faulty, counter, running, source_of
 from support.fixtures import only_on
 
@@ -25,11 +24,11 @@ WORLD, place = Faulty, only_on("kafka")
 
 
 def test_a_job_that_starts_before_its_executors_waits_for_them(
-    all_machines: Cluster, driver: Driver, world: Faulty, job_keys: Keys
+    all_machines: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
     """Three are promised by Spark's settings: the first plan is made for three, and no task moves."""
     for name in MACHINES[1:]:
-        if name in all_machines.workers:
+        if name in all_machines.there:
             all_machines.kill(name)
     until(lambda: driver.ask(executors=True)["executors"] == 1, BACK_S)
     world.create()
@@ -45,7 +44,7 @@ def test_a_job_that_starts_before_its_executors_waits_for_them(
 
 
 def test_a_small_round_is_one_spark_task_on_each_machine(
-    cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
     world.create()
     counts = []
@@ -63,7 +62,7 @@ def test_a_small_round_is_one_spark_task_on_each_machine(
 
 
 def test_machines_are_known_by_what_a_class_says_of_their_disks(
-    cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
     """One comes back under another host name: it has its tasks again, and restores nothing."""
     world.create()
@@ -91,7 +90,7 @@ def test_machines_are_known_by_what_a_class_says_of_their_disks(
 
 
 @pytest.mark.parametrize("gone", ["executor_127.0.0.2_999", "executor_127.0.0.77_999", "127.0.0.77"])
-def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: Cluster, driver: Driver, gone: str) -> None:
+def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: FaultyCluster, driver: Driver, gone: str) -> None:
     """As where an executor dies between the plan of a round and its schedule. `cluster` lets the job before it end."""
     there = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
     driver.ask(call="cluster_faults.application:seconds_of_round", preferences=[[one] for one in there])
@@ -101,7 +100,7 @@ def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: Clu
 
 
 def test_rounds_end_within_seconds_where_an_executor_dies(
-    cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
     """Each time records come in the moment in which an executor dies: the tasks of the other machines work on."""
     world.create()
@@ -111,8 +110,7 @@ def test_rounds_end_within_seconds_where_an_executor_dies(
         homes = world.homes()
         for name in MACHINES[:2]:
             others = {task for task, home in homes.items() if home != name}
-            (executor,) = cluster.executors(name)
-            os.kill(executor, signal.SIGKILL)
+            cluster.kill_executor(name)
             killed_s = time.monotonic()
             world.produce(KEYS)
             until(lambda since=killed_s, mine=others: {one.task for one in world.done() if one.start > since} >= mine, 20.0)
@@ -123,7 +121,9 @@ def test_rounds_end_within_seconds_where_an_executor_dies(
     assert all(homes[one.task] == one.host for one in world.done()), "what ran elsewhere has declined"
 
 
-def test_an_executor_that_stands_still_is_replaced(cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
+def test_an_executor_that_stands_still_is_replaced(
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
+) -> None:
     """Its machine has a new one after Spark's network timeout, which has the tasks again. What was stopped wakes up later."""
     world.create()
     with running(driver, cluster, world, job_keys, processor_return_wait_s=600.0):
@@ -141,7 +141,7 @@ def test_an_executor_that_stands_still_is_replaced(cluster: Cluster, driver: Dri
 
 
 def test_after_a_restart_elsewhere_the_tasks_are_at_home_and_restore_nothing(
-    cluster: Cluster, driver: Driver, world: Faulty, job_keys: Keys
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
     """The driver is on another host, with another boot id; all executors are new ones."""
     world.create(12)
@@ -153,7 +153,7 @@ def test_after_a_restart_elsewhere_the_tasks_are_at_home_and_restore_nothing(
     driver.close()
     boot_id = cluster.root / "other-boot-id"
     boot_id.write_text(f"{uuid.uuid4()}\n")
-    driver.begin(*on_another_host("driver-2", boot_id))
+    driver.begin(on_another_host("driver-2", boot_id))
     with running(driver, cluster, world, job_keys):
         for _ in range(3):
             world.produce(KEYS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import headrace as hr
 from cluster.conftest import Driver
-from cluster.machines import Cluster, until
+from cluster.machines import until
 from cluster_faults.judge import (
     Done,
     counts_follow_the_input,
@@ -22,6 +22,7 @@ from cluster_faults.judge import (
     timers_of,
     windows_of,
 )
+from cluster_faults.machines import FaultyCluster
 from headrace.codec.job_records import history_of
 from headrace.serdes.windowed import Windowed
 from support.world import World
@@ -158,7 +159,7 @@ def counter(driver: Driver, name: str) -> int:
 
 
 @contextmanager
-def running(driver: Driver, cluster: Cluster, world: Faulty, keys: Callable[..., Any], **more: Any) -> Iterator[None]:
+def running(driver: Driver, cluster: FaultyCluster, world: Faulty, keys: Callable[..., Any], **more: Any) -> Iterator[None]:
     """Its job, which is stopped at the end, however that comes."""
     driver.ask(start="worked", until=None, log=str(cluster.shared / f"{world.name}.log"), **keys(world.name, **more))
     try:
