@@ -1,4 +1,4 @@
-"""What the benchmarks share: a system of their own to run on, and Python with a peer, in an environment of its own."""
+"""What the benchmarks share: a system of their own to run on, and peers in Python and in Java, with what these need."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.adapters.artifacts import cache
+from headrace.adapters.artifacts import cache, pins
 from headrace.testing.kafka_server import KafkaServer
+
+PEERS = Path(__file__).with_name("peers")
 
 
 @contextmanager
@@ -33,3 +35,14 @@ def python_with(package: str, version: str) -> Path:
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"], check=True)
         (folder / "complete").touch()
     return python
+
+
+def kafka_streams_program(name: str, root: Path, heap_mb: int = 1024) -> list[str]:
+    """The command of a program on Kafka Streams; it is compiled below `root` at first use, its jars are fetched once."""
+    wanted = pins.parsed((PEERS / "kafka_streams.pins").read_text(encoding="utf-8").splitlines())
+    folder = cache.folder_of(None, os.environ)
+    found = cache.jars_of(pins.Artifacts("Kafka Streams", wanted), folder, lambda line: print(line, file=sys.stderr))
+    jars, classes = ":".join(map(str, found)), root / "classes" / name
+    if not classes.exists():
+        subprocess.run(["javac", "-cp", jars, "-d", str(classes), str(PEERS / f"{name}.java")], check=True)
+    return ["java", f"-Xmx{heap_mb}m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{classes}:{jars}", name]

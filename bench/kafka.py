@@ -19,7 +19,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,16 +29,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from common import python_with
+from common import PEERS, kafka_streams_program, python_with
 from confluent_kafka import Producer
 
 import headrace as hr
-from headrace.adapters.artifacts import cache, pins
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
 
-PEERS = Path(__file__).with_name("peers")
 VALUE = b"v" * 40
 OURS, SPARK, STREAMS, QUIX = "Headrace", "Structured Streaming", "Kafka Streams", "Quix Streams"
 PROMISE = {OURS: "exactly once", SPARK: "at least once", STREAMS: "exactly once", QUIX: "exactly once"}
@@ -146,21 +143,10 @@ def kafka_streams(bench: Bench, name: str, what: str) -> Figure:
 
 
 def _kafka_streams(bench: Bench, name: str, what: str, commit_ms: int) -> Figure:
-    classes = bench.root / "classes"
-    jars = ":".join(map(str, streams_jars()))
-    if not classes.exists():
-        source = str(PEERS / "KafkaStreamsPeer.java")
-        subprocess.run(["javac", "-cp", jars, "-d", str(classes), source], check=True)
-    command = ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{classes}:{jars}"]
+    command = kafka_streams_program("KafkaStreamsPeer", bench.root)
     arguments = ["in", bench.output(f"{name}-out"), name, str(bench.root / name), what, str(commit_ms)]
-    said, cpu_s = answer_of([*command, "KafkaStreamsPeer", bench.servers, *arguments], "seconds")
+    said, cpu_s = answer_of([*command, bench.servers, *arguments], "seconds")
     return Figure(bench.records / said, cpu_s)
-
-
-def streams_jars() -> tuple[Path, ...]:
-    wanted = pins.parsed((PEERS / "kafka_streams.pins").read_text(encoding="utf-8").splitlines())
-    folder = cache.folder_of(None, os.environ)
-    return cache.jars_of(pins.Artifacts("Kafka Streams", wanted), folder, lambda line: print(line, file=sys.stderr))
 
 
 def quix_streams(bench: Bench, name: str, what: str) -> Figure:

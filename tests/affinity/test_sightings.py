@@ -51,16 +51,33 @@ def test_with_nobody_there_is_nothing_to_plan_with() -> None:
     assert looked((0.0, {})).change_due({"a": 1}, 50.0) == ""
 
 
-@given(looks=st.lists(st.tuples(st.floats(0.01, 15.0), SLOTS), min_size=1))
+def test_where_all_were_away_the_first_that_is_back_is_not_alone() -> None:
+    """However long that took: the others may come as well, and it would have to restore all that is theirs."""
+    planned = {"a": 1, "b": 2}
+    back = looked((0.0, planned), (5.0, {}), (8.0, {}), (100.0, {"a": 1}))
+    assert back.present == {"a": 1} and back.counted == planned and back.change_due(planned, 100.0) == ""
+    assert back.with_look(planned, 109.0).change_due(planned, 109.0) == ""
+    assert back.with_look({"a": 1}, 110.0).change_due(planned, 110.0) == "b has left"
+
+
+def test_who_was_away_before_all_were_has_the_rest_of_its_time() -> None:
+    away = looked((0.0, {"a": 1, "b": 1}), (4.0, {"a": 1}), (10.0, {}), (60.0, {"a": 1}))
+    assert away.counted == {"a": 1, "b": 1} and away.with_look({"a": 1}, 63.9).counted == {"a": 1, "b": 1}
+    assert away.with_look({"a": 1}, 64.0).counted == {"a": 1}
+
+
+@given(looks=st.lists(st.tuples(st.integers(1, 60).map(lambda quarters: quarters / 4), SLOTS), min_size=1))
 def test_what_counts_is_what_was_there_within_the_time(looks: Sequence[tuple[float, Mapping[str, int]]]) -> None:
-    """Against all that was seen, looked through again."""
+    """Against all that was seen, looked through again, by a clock that stands still while nothing is there."""
     sightings, now_s, history = Sightings(RETURN_S, SETTLE_S), 0.0, list[tuple[float, Mapping[str, int]]]()
+    passed_s = 0.0
     for after_s, slots in looks:
         now_s += after_s
+        passed_s += after_s if history and history[-1][1] else 0.0
         sightings = sightings.with_look(slots, now_s)
-        history.append((now_s, slots))
+        history.append((passed_s, slots))
         until = [*(since for since, _ in history[1:]), float("inf")]
-        recent = [slots for (_, slots), end_s in zip(history, until, strict=True) if end_s > now_s - RETURN_S]
+        recent = [slots for (_, slots), end_s in zip(history, until, strict=True) if end_s > passed_s - RETURN_S]
         names = {name for slots in recent for name in slots}
         assert sightings.counted == {name: max(slots.get(name, 0) for slots in recent) for name in names}
         assert sightings.present == slots

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,11 +29,17 @@ class Place(Protocol):
 
 class Driver:
     """A process that runs jobs; its folders are the cluster's `driver`. Commands: see `cluster.driver`. `enter` runs it in its
-    network, at `address`."""
+    network, at `address`. `applications`: the module that has them; `more`: settings of Spark."""
 
-    def __init__(self, cluster: Place, enter: Sequence[str] = (), address: str = "127.0.0.1") -> None:
-        self.cluster = cluster
-        folder = cluster.driver
+    def __init__(
+        self,
+        cluster: Place,
+        enter: Sequence[str] = (),
+        address: str = "127.0.0.1",
+        applications: str = "cluster.application",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.cluster, self._address = cluster, address
         settings = {
             "spark.master": cluster.master,
             "spark.driver.host": address,
@@ -42,23 +48,30 @@ class Driver:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.ui.enabled": "false",
+            **(more or {}),
         }
+        self._arguments = [applications, json.dumps(settings)]
+        self.begin(enter)
+
+    def begin(self, enter: Sequence[str] = ()) -> None:
+        """Start the process; again, once it is closed."""
+        folder = self.cluster.driver
         environment = os.environ | {
             "TMPDIR": str(folder / "tmp"),
             "HOME": str(folder),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "SPARK_LOCAL_DIRS": str(folder / "tmp"),
-            "SPARK_LOCAL_IP": address,
+            "SPARK_LOCAL_IP": self._address,
             "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'}",
             "PYTHONPATH": os.pathsep.join([str(Path(hr.__file__).parents[1]), str(Path(__file__).parents[1])]),
         }
         self._process = subprocess.Popen(
-            [*enter, sys.executable, "-m", "cluster.driver", json.dumps(settings)],
+            [*enter, sys.executable, "-m", "cluster.driver", *self._arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(cluster.root / "driver-errors").open("w"),
+            stderr=(self.cluster.root / "driver-errors").open("w"),
             text=True,
         )
         self._answer()
@@ -89,13 +102,18 @@ class Driver:
             self._process.wait()
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def need_machines() -> None:
+    """Skip the test where the kernel gives no namespaces; in CI fail it."""
     try:
         unshare()
     except NoMachinesError as error:
         text = f"this machine gives no namespaces: {error}"
         pytest.fail(text, pytrace=False) if os.environ.get("CI") else pytest.skip(text)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    need_machines()
     with Cluster(tmp_path_factory.mktemp("cluster"), ["machine-1", "machine-2"]) as started:
         yield started
 
@@ -109,6 +127,10 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
 
 @pytest.fixture
 def job_keys(cluster: Cluster, kafka_server: Any) -> Callable[..., dict[str, Any]]:
+    return job_keys_of(cluster, kafka_server)
+
+
+def job_keys_of(cluster: Cluster, kafka_server: Any) -> Callable[..., dict[str, Any]]:
     def keys(name: str, **more: Any) -> dict[str, Any]:
         return {
             "name": name,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.application import APPLICATIONS
 
-
-def serve(settings: dict[str, str]) -> None:
+def serve(applications: Mapping[str, Any], settings: dict[str, str]) -> None:
     from headrace.adapters.artifacts.connector import with_connector
     from headrace.adapters.spark import session
     from headrace.config.loading import Config
@@ -23,13 +23,18 @@ def serve(settings: dict[str, str]) -> None:
         try:
             match json.loads(line):
                 case {"start": kind, "until": until, **keys}:
-                    job = APPLICATIONS[kind](**keys).start(until=until)
+                    job = applications[kind](**keys).start(until=until)
                     answer({"started": True})
                 case {"wait": seconds}:
                     job.wait(seconds)
                     answer(job.status())
                 case {"executors": _}:
                     answer({"executors": spark.sparkContext._jsc.sc().getExecutorIds().size()})
+                case {"call": name, **given}:
+                    module, _, function = name.partition(":")
+                    answer({"value": getattr(importlib.import_module(module), function)(spark, **given)})
+                case {"elasticity": factor}:
+                    answer({"id": job.set_elasticity(factor)})
                 case {"status": _}:
                     answer(job.status())
                 case {"stop": _}:
@@ -47,4 +52,4 @@ def answer(value: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(filename="driver.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    serve(json.loads(sys.argv[1]))
+    serve(importlib.import_module(sys.argv[1]).APPLICATIONS, json.loads(sys.argv[2]))

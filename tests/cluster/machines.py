@@ -60,6 +60,7 @@ class Cluster:
         self.driver, self.own, self.shared = root / "driver", root / "own", root / "shared"
         self.machines = {name: root / name for name in machines}
         self.boot_ids: dict[str, str] = {}
+        self.host_names: dict[str, str] = {}  # where they are others than the machines' names; a start goes by them
         self._spark = StandaloneCluster(root)
 
     def __enter__(self) -> Cluster:
@@ -96,8 +97,8 @@ class Cluster:
     def _join(self, name: str, host: str, spoil: str = "") -> None:
         folder = self.root / name
         for below in ("own", "home"):
-            (folder / below).mkdir(parents=True)
-        self.boot_ids[name] = str(uuid.uuid4())
+            (folder / below).mkdir(parents=True, exist_ok=True)
+        self.boot_ids.setdefault(name, str(uuid.uuid4()))
         (folder / "boot_id").write_text(f"{self.boot_ids[name]}\n")
         environment = {
             "HOME": str(folder / "home"),
@@ -105,7 +106,7 @@ class Cluster:
             "OWN": str(self.own),
             "SHARED": str(self.shared),
             "HIDDEN": str(self.driver),
-            "NAME": name,
+            "NAME": self.host_names.get(name, name),
             "SPOIL": spoil,
         }
         self._spark.add_worker(name, host, folder, environment, [*unshare(), "sh", "-c", _ENTER, "sh"])

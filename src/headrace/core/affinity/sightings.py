@@ -24,7 +24,8 @@ def have_all_come(there: int, promised: int | None, quiet_s: float, waited_s: fl
 class Sightings:
     """What was seen of a cluster. `seen`: since when which slots were at which locations, in order of time; the last entry is
     so now. `return_wait_s`: for so long a location, and a slot of one, counts that is not there any more. `settle_s`: as long
-    as that no plan is made for what has come, as more may come. Times are of a clock that only goes forward."""
+    as that no plan is made for what has come, as more may come. Times are of a clock that only goes forward. While nothing was
+    there at all no time passes: those that come back first would get the tasks of those that follow."""
 
     return_wait_s: float
     settle_s: float = 2.0
@@ -32,7 +33,13 @@ class Sightings:
 
     def with_look(self, slots: Mapping[str, int], now_s: float) -> Sightings:
         """The same with what was seen at `now_s`; without what is too long ago to count."""
-        seen = self.seen if self.seen and self.seen[-1][1] == slots else (*self.seen, (now_s, dict(slots)))
+        if not slots and self.seen and not self.present:
+            return self
+        before = self.seen
+        if before and not self.present:
+            away_s = now_s - before[-1][0]
+            before = tuple((since_s + away_s, there) for since_s, there in before[:-1])
+        seen = before if before and before[-1][1] == slots else (*before, (now_s, dict(slots)))
         ends = [since_s for since_s, _ in seen[1:]]  # an entry was so until the next one
         too_old = sum(end_s <= now_s - self.return_wait_s for end_s in ends)
         return replace(self, seen=seen[too_old:])
