@@ -103,6 +103,7 @@ def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.in_worker import WorkerFunctions
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_containers
+    from headrace.wiring.worker.store_restoring import restore
 
     options: Mapping[str, str] | None = None
     read = read_prefix
@@ -116,7 +117,7 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    functions = WorkerFunctions(run_containers, run_prepared, read)
+    functions = WorkerFunctions(run_containers, run_prepared, read, restore)
     return SparkEngine(made, functions, ours, close_session, options)
 
 
