@@ -44,6 +44,7 @@ CRUMBS = {
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "wiring.foreground": "it imports what only a terminal needs",
+    "wiring.local_stores": "what is done on the machines of workers",
     "wiring.worker.fold_process": "a process of its own",
 }
 

@@ -199,6 +199,9 @@ def test_a_container_declines_where_more_is_missing_than_a_round_may_restore(
     assert missing_bytes(plan_of(place, head, last - 1, "log"), "app") == {}, "the round applies what the last one has written"
     lost(place)
     assert missing_bytes(plan_of(place, head, last - 1, "log"), "app") == {"Partition_0": all_bytes}
+    place.read(None)
+    assert missing_bytes(plan_of(place, first, 0, "log"), "app") == {}, "so it is from the first round on"
+    assert missing_bytes(plan_of(place, head, last - 1, "log"), "app") == {"Partition_0": all_bytes}
 
 
 # --- made on from where the maker was killed ---------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ def files_to_read(head: Head | None, held: str | None, prepared: Head | None = N
     return head.files if any(file.kind is StateFileKind.SNAPSHOT for file in missing) else missing
 
 
+def lacks_last_delta(head: Head, held: str | None) -> bool:
+    """Whether a store that holds the state `held` is where the task's last round began, with the changes of that before it."""
+    return held == (EMPTY, *head.identities)[-2] and head.files[-1].kind is StateFileKind.DELTA
+
+
 def in_order_of_loading(head: Head | None) -> tuple[StateFile, ...]:
     """The files of a head as an empty store takes them: by slot each comes behind the one before it, so that LMDB appends."""
     files = () if head is None else head.files

@@ -66,7 +66,7 @@ class _Restore:
                 self._done[task] = RestoredStore(task, sum(file.counted_bytes for file in head.files), entries)
             self._say(is_done=True)
         except Exception as error:
-            self._say(error=message_of(error) or type(error).__name__)
+            self._say(error=message_of(error).partition("\n")[0] or type(error).__name__)
 
     def _restore(self, task: str, files: StateFiles) -> None:
         before = self._read_bytes

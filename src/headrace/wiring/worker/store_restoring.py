@@ -13,7 +13,7 @@ from msgspec import structs
 
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb.store_status import held_state
-from headrace.core.keys.heads import files_to_read
+from headrace.core.keys.heads import files_to_read, lacks_last_delta
 from headrace.exchange.messages import ContainerPlan
 from headrace.exchange.store_restoring import (
     RestoreAnswer,
@@ -45,10 +45,12 @@ def missing_bytes(plan: ContainerPlan, application: str) -> dict[str, int]:
 
 def _missing_files(folder: Path, head: Head, boot_id: str, system: str) -> tuple[StateFile, ...]:
     held = held_state(folder, boot_id)
-    missing = files_to_read(head, None if held is None else held.identity, None if held is None else held.prepared)
+    if held is None:
+        return head.files
     # On the log the next round applies what the last one has written (protocol.md 15): no store is ever at its head.
-    is_only_behind = system == "log" and 1 == len(missing) < len(head.files)
-    return () if is_only_behind else missing
+    if system == "log" and lacks_last_delta(head, held.identity):
+        return ()
+    return files_to_read(head, held.identity, held.prepared)
 
 
 def _bytes_of(files: tuple[StateFile, ...]) -> int:
