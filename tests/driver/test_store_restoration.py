@@ -3,6 +3,7 @@ process: its containers are run at the location that they are planned for; the p
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -477,3 +478,56 @@ def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restora
     one.took_part("source", [0])
     request(one, 0)
     assert set(one.sitting_out("source").reasons) == {0}, "later it is tried again"
+
+
+# --- stores that are not used any more -------------------------------------------------------------------------------
+
+
+def aged(folder: Path) -> None:
+    """As if it was used a year ago."""
+    mark = folder / "mark.json"
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"used_us": time.time_ns() // 1000 - 365 * 86_400_000_000}))
+
+
+def test_a_start_removes_old_stores_of_tasks_that_live_elsewhere(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce()
+    place.caught_up(engine)
+    stores = place.root / "stores" / NAME
+    for task in ("Partition_0", "Partition_1"):
+        aged(stores / task)
+    shutil.copytree(stores / "Partition_0", stores / "Partition_7")
+    (here,) = [one["location"] for one in job_model(place) if one["tasks"] == ["Partition_1"]]
+
+    def on_one_machine(self: Clustered, work: Callable[[], None], within_s: float) -> None:
+        HERE.location = here
+        work()
+
+    monkeypatch.setattr(Clustered, "on_each_machine", on_one_machine)
+    job = place.start(engine)  # each machine has a disk of its own: here it is that of Partition_1
+    try:
+        until(lambda: not (stores / "Partition_7").exists() and not (stores / "Partition_0").exists())
+    finally:
+        job.stop()
+    assert (stores / "Partition_1").exists()
+    place.produce()
+    place.caught_up(engine, restore_inline_bytes=10**9)
+    assert place.counted() == place.sent
+
+
+def test_on_one_machine_stores_of_tasks_that_are_there_no_more_are_removed(place: Place) -> None:
+    place.produce()
+    inline = InlineEngine(entry.run_container)
+    place.caught_up(inline)  # type: ignore[arg-type]
+    stores = place.root / "stores" / NAME
+    for copy in ("Partition_7", "Partition_8"):
+        shutil.copytree(stores / "Partition_0", stores / copy)
+    for old in ("Partition_0", "Partition_7"):
+        aged(stores / old)
+    job = place.start(inline)  # type: ignore[arg-type]
+    try:
+        until(lambda: not (stores / "Partition_7").exists())
+    finally:
+        job.stop()
+    assert {path.name for path in stores.iterdir()} == {"Partition_0", "Partition_1", "Partition_8"}
