@@ -18,7 +18,7 @@ from typing import Any
 from headrace.adapters.spark.standalone import StandaloneCluster
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-RESTORE_STOPPED_AT = 3
+RESTORE_STOPPED_AT = 2  # batches
 _ENTER = f"""
 set -e
 mount --make-rprivate /

@@ -23,8 +23,7 @@ from support.fixtures import only_on
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 WORLD, place = Clustered, only_on("kafka")
-KEYS, PARTITIONS = 160_000, 4
-STOPPED_AT = 3  # batches: see `Cluster.stop_next_restore`
+KEYS, PARTITIONS = 140_000, 4
 
 
 def batches_of(cluster: Cluster, heads: list[Head]) -> int:
@@ -57,7 +56,7 @@ def test_a_large_state_is_restored_while_the_other_lanes_commit(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys, is_killed: bool
 ) -> None:
     rng = random.Random(11)
-    keys = [f"{number:06d}-{rng.randbytes(60).hex()}" for number in range(KEYS)]
+    keys = [f"{number:06d}-{rng.randbytes(90).hex()}" for number in range(KEYS)]
     world.create(PARTITIONS, "orders")
     world.create(2, "counts")
     world.produce("orders", [(key, {"id": number, "amount": 1}, FIRST_MS) for number, key in enumerate(keys)])

@@ -81,7 +81,7 @@ class LaneProgress:
         return replace(after, since_s=now_s, since_bytes=after.done_bytes) if begins else after
 
     def left_s(self, now_s: float) -> float | None:
-        """How long it takes still, if it goes on as it has; None where nothing is known of that yet.
+        """How long it takes still, at the rate so far; None where nothing is known of that yet.
 
         >>> lane = LaneProgress("host-1", (TaskProgress("Partition_0", 0, 1000),))
         >>> lane = lane.heard({"Partition_0": (100, 1)}, 10.0)
