@@ -100,7 +100,8 @@ def test_a_large_state_is_restored_while_the_other_lanes_commit(
         status = until(lambda: (found := source_of(driver.ask(status=True))) and not found["restoring"] and found, WAIT_S)
         assert status["counters"].get("stores_restored", 0) == before, "no round has restored a store"
         assert status["metrics"]["declined"] >= 2 and status["metrics"]["restored-bytes"] > 0
-        assert cluster.restored_batches() == batches_of(cluster, heads), "none was read twice"
+        # One that ends between a batch and the step behind it has not counted that.
+        assert 0 <= batches_of(cluster, heads) - cluster.restored_batches() <= is_killed, "none was read twice"
     counted: dict[str, int] = {}
     for one in world.read("counts", hr.Long()):
         assert one.value == counted.get(one.key, 0) + 1, "each record is counted once"
