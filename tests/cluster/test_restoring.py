@@ -16,7 +16,7 @@ import pytest
 import headrace as hr
 from cluster.conftest import Driver
 from cluster.machines import Cluster, until
-from cluster.test_cluster import FIRST_MS, WAIT_S, Clustered, Keys, running, source_of, without_new_executors
+from cluster.test_cluster import FIRST_MS, MACHINES, WAIT_S, Clustered, Keys, running, source_of, without_new_executors
 from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
 from support.fixtures import only_on
@@ -61,6 +61,7 @@ def test_a_large_state_is_restored_while_the_other_lanes_commit(
     world.create(2, "counts")
     world.produce("orders", [(key, {"id": number, "amount": 1}, FIRST_MS) for number, key in enumerate(keys)])
     asked = job_keys(world.name, processor_return_wait_s=1.0, containers=PARTITIONS)
+    until(lambda: driver.ask(executors=True)["executors"] == len(MACHINES), WAIT_S)  # the plan is made with both
     with (
         running(driver, start="one_expression", until=None, **asked),
         without_new_executors(cluster, driver, "machine-1", True),
@@ -80,9 +81,9 @@ def test_a_large_state_is_restored_while_the_other_lanes_commit(
         cluster.stop_next_restore()
         (executor,) = cluster.executors("machine-1")
         os.kill(executor, signal.SIGKILL)
-        process = until(lambda: process_of(cluster, world, "machine-2"), WAIT_S)
         again = keys[:4_000]
         world.produce("orders", [(key, {"id": number, "amount": 1}, FIRST_MS) for number, key in enumerate(again)])
+        process = until(lambda: process_of(cluster, world, "machine-2"), WAIT_S)
         until(lambda: {task for task, count in behind(world).items() if count} == moved, WAIT_S)
         status = source_of(driver.ask(status=True))
         shown = {one["task"]: one for one in status["restoring"]}

@@ -191,7 +191,7 @@ class StoreRestoration:
             return list(map(decoded_answer, self._engine.restore(works))) if works else []
         except Exception as error:  # a thread that ends in silence would leave lanes out for ever
             message = error.message if isinstance(error, EngineFailure) else f"{type(error).__name__}: {error}"
-            if message != self._warned:
+            if message != self._warned and not self._is_closed:
                 LOG.warning("how far the stores at %s are is not known: %s", location, message)
             self._warned = message
             return []
