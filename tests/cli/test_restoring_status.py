@@ -23,6 +23,7 @@ def shown(capsys: pytest.CaptureFixture[str], *restoring: dict[str, Any], runnin
     sub = {"records": 1, "restoring": list(restoring)}
     holder = {"pid": 1, "host": "driver", "alive": running, "silent_s": 0.1}
     found = {"application": "a", "system": "log:x", "running": running, "counts_of": "this run", "holder": holder}
+    found["rejected_executors"] = {}
     jobs._print_status(found | {"sub_topologies": {"source": sub}})
     return [line for line in capsys.readouterr().out.splitlines() if "store" in line]
 
