@@ -96,8 +96,8 @@ def test_a_large_state_is_restored_while_the_other_lanes_commit(
         assert shown.keys() == moved and {one["location"] for one in shown.values()} == {"machine-2"}
         assert sum(one["total_bytes"] for one in shown.values()) == size
         assert sum(one["done_bytes"] for one in shown.values()) < size
-        published = world.system.job_store(world.name).status()["source"]["restoring"]
-        assert {one["task"] for one in published} == moved, "as other processes see it"
+        store = world.system.job_store(world.name)  # as other processes see it
+        until(lambda: {one["task"] for one in store.status()["source"]["restoring"]} == moved, WAIT_S)
 
         if is_killed:
             (executor,) = cluster.executors("machine-2")
