@@ -34,7 +34,7 @@ from headrace.wiring import Application, open_configured
 from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri, wait_for_workers
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.spark_sessions import is_elsewhere, spark_engine
+from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
 from headrace.wiring.store_process import StoreProcess
 from headrace.wiring.worker.location import local_folder_of
 
@@ -118,7 +118,7 @@ def _check_places(app: Application, config: Config, stateful: bool, is_on_spark:
     check_state_uri(config)
     if stateful and is_on_spark and is_elsewhere(app, config):
         check_cluster_settings(config)
-    elif stateful:
+    elif stateful and not (is_on_spark and is_submitted()):  # where that runs is known once Spark has started
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
 
 
