@@ -88,12 +88,12 @@ class Cluster:
         return self._spark.master
 
     @contextmanager
-    def joined(self, name: str, number: int, spoil: str) -> Iterator[Path]:
-        """One machine more while the context is open, whose folder it gives. `spoil`: commands of a shell as root there, which
-        take something from it; `$OWN`, `$SHARED` and `$MACHINE` are folders."""
-        self._join(name, f"127.0.0.{number}", spoil)
+    def joined(self, name: str, host: str, spoil: str) -> Iterator[None]:
+        """One machine more while the context is open, at an address. `spoil`: commands of a shell as root there, which take
+        something from it; `$OWN`, `$SHARED` and `$MACHINE` are folders."""
+        self._join(name, host, spoil)
         try:
-            yield self.root / name
+            yield
         finally:
             self._spark.kill_worker(name)
 

@@ -35,7 +35,7 @@ from headrace.wiring.cluster_terms import check_cluster_settings, check_state_ur
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.spark_sessions import is_elsewhere, spark_engine
+from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
 from headrace.wiring.store_process import StoreProcess
 
 LOG = logging.getLogger("headrace")
@@ -121,7 +121,7 @@ def _check_places(app: Application, config: Config, stateful: bool, is_on_spark:
     check_state_uri(config)
     if stateful and is_on_spark and is_elsewhere(app, config):
         check_cluster_settings(config)
-    elif stateful:
+    elif stateful and not (is_on_spark and is_submitted()):  # where that runs is known once Spark has started
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
 
 

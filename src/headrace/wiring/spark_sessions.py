@@ -77,9 +77,15 @@ def log_dir_of(config: Config) -> Path:
     return Path(local_store_dir_of(config if is_here else Config())).parent / "logs"
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, so that it has named the master."""
+    from headrace.adapters.spark import gateway
+
+    return gateway.is_submitted()
+
+
 def is_elsewhere(app: Application, config: Config) -> bool:
     """Whether it is known, before Spark is started, that its executors are no part of this process."""
-    from headrace.adapters.spark.gateway import is_submitted
     from headrace.adapters.spark.session import is_in_one_process
 
     open_one = app.session.given if app.session.running is None else app.session.running
