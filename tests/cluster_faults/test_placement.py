@@ -18,7 +18,7 @@ from cluster_faults.machines import FaultyCluster, on_another_host
 from cluster_faults.world import KEYS, WAIT_S, Faulty, counter, running, source_of
 from support.fixtures import only_on
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 
