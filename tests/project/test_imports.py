@@ -27,7 +27,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
-    frozenset({"ports", "config", "environment"}),
+    frozenset({"ports", "coordination", "config", "environment"}),
     frozenset({"exchange", "codec"}),
     frozenset({"serdes", "state", "adapters.common"}),
     frozenset({"driver", "worker", "dsl", "adapters"}),
@@ -45,6 +45,7 @@ LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
 ONLY_IN = {
     "pyspark": "adapters.spark",
     "py4j": "adapters.spark",
+    "kazoo": "adapters.zookeeper",
     "lmdb": "adapters.lmdb",
     "confluent_kafka": "adapters.kafka",
     "confluent_kafka.schema_registry": "serdes",  # ships with it, and speaks HTTP to another server
