@@ -30,7 +30,7 @@ _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macO
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A node as it was read. `version`: how often it was written since it was created. `owner`: the session with which an
     ephemeral one is deleted, 0 for another. `created`: a number that no other node of this name has had."""
 
@@ -111,11 +111,11 @@ class Tree(Protocol):
         """The session does not end before nothing was heard of it for so long, as it was granted last."""
 
     @abstractmethod
-    def read(self, path: str, *, watch: bool = False) -> Node | None:
+    def read(self, path: str, *, watch: bool = False) -> TreeNode | None:
         """None if it is not there. `watch`: see `wait_for_change`."""
 
     @abstractmethod
-    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[Node | None, ...]:
+    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[TreeNode | None, ...]:
         """Several, in one go but not at one moment."""
 
     @abstractmethod

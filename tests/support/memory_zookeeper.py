@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.coordination import ANY_VERSION, Create, Delete, Node, Operation, Reason, TreeConflictError, Write
+from headrace.coordination import ANY_VERSION, Create, Delete, Operation, Reason, TreeConflictError, TreeNode, Write
 from headrace.errors import NotSupportedError, UnavailableError
 
 _FORBIDDEN = re.compile("[\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\uffff]")
@@ -192,15 +192,15 @@ class MemoryTree:
     def session_timeout_s(self) -> float:
         return self._timeout_s
 
-    def read(self, path: str, *, watch: bool = False) -> Node | None:
+    def read(self, path: str, *, watch: bool = False) -> TreeNode | None:
         with self._server.lock:
             self._begin([path])
             node = self._server.nodes.get(path)
             if watch:
                 self._watched.add((path, "data"))
-            return None if node is None else Node(node.data, node.version, node.owner, node.created)
+            return None if node is None else TreeNode(node.data, node.version, node.owner, node.created)
 
-    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[Node | None, ...]:
+    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[TreeNode | None, ...]:
         return tuple(self.read(path, watch=watch) for path in paths)
 
     def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:

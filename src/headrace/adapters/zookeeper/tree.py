@@ -26,10 +26,10 @@ from headrace.coordination import (
     Check,
     Create,
     Delete,
-    Node,
     Operation,
     Reason,
     TreeConflictError,
+    TreeNode,
     Write,
     commit_bytes,
 )
@@ -98,10 +98,10 @@ class KazooTree:
                 self.name,
             )
 
-    def read(self, path: str, *, watch: bool = False) -> Node | None:
+    def read(self, path: str, *, watch: bool = False) -> TreeNode | None:
         return self.read_all([path], watch=watch)[0]
 
-    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[Node | None, ...]:
+    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[TreeNode | None, ...]:
         on_watch = self._on_watch if watch else None
 
         def requested(client: KazooClient) -> _All:
@@ -109,7 +109,7 @@ class KazooTree:
 
         found = self._answer(requested, self._connection.operation_timeout_s, path=paths[0]) if paths else ()
         return tuple(
-            None if one is None else Node(one[0], one[1].version, one[1].ephemeralOwner, one[1].czxid) for one in found
+            None if one is None else TreeNode(one[0], one[1].version, one[1].ephemeralOwner, one[1].czxid) for one in found
         )
 
     def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:
