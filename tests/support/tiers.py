@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 BROKER_FIXTURES = ("kafka_server", "broker", "own_broker", "on_kafka")
-ZOOKEEPER_FIXTURES = ("zookeeper_server", "real_zookeeper")
+ZOOKEEPER_FIXTURES = ("zookeeper_server", "real_zookeeper", "own_zookeeper")
 MEMORY = Path("/dev/shm")  # an fsync costs nothing there, and milliseconds on a disk
 MEMORY_BYTES_MIN = 4 << 30
 

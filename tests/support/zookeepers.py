@@ -18,6 +18,7 @@ from headrace.coordination import Tree, boot_time_s
 from support.memory_zookeeper import MemoryZooKeeper
 
 WAIT_S_MAX = 30.0
+USER = "alice:tiger-alice"
 
 
 class Place(Protocol):
@@ -117,8 +118,8 @@ class RealPlace:
         self.server.restart(empty=empty)
 
     def delete_all(self) -> None:
-        """Nothing of the test before is left."""
-        client = KazooClient(f"127.0.0.1:{self.server.port}")
+        """Nothing of the test before is left, nor of its user's."""
+        client = KazooClient(f"127.0.0.1:{self.server.port}", auth_data=[("digest", USER)])
         client.start(WAIT_S_MAX)
         for name in client.get_children("/"):
             if name != "zookeeper":

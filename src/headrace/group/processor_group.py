@@ -47,6 +47,7 @@ class ProcessorGroup:
         self.locality = GroupLocality(tree, self.paths, self._own)
         self._known: dict[str, GroupMember] = {}
         self._known_session: int | None = None
+        self._highest_version = 0  # that was seen: where ZooKeeper comes back empty its numbers are not used again
 
     # --- this processor ---------------------------------------------------------------------------------------------
 
@@ -146,12 +147,14 @@ class ProcessorGroup:
         elif self._own.sequence is not None and (before := predecessor_of(members, self._own.sequence)) is not None:
             self._tree.read(self.paths.processor(before.sequence), watch=True)
         used = [*self._tree.children(self.paths.job_models), *self._tree.children(self.paths.barriers)]
+        numbers = [number for name in used if (number := number_of(name)) is not None]
+        self._highest_version = max(self._highest_version, versions.proposed, versions.active, *numbers)
         ids = {one.processor_id for one in members}
         run = self._tree.read(self.paths.run, watch=True)
         return GroupState(
             members,
             versions,
-            max((number for name in used if (number := number_of(name)) is not None), default=0),
+            self._highest_version,
             self._barrier(versions.proposed, is_leader) if versions.proposed else None,
             self._origin(versions.active) if versions.active else None,
             None if run is None or not run.data else decode(GroupRun, run.data, self.paths.run),

@@ -98,15 +98,22 @@ class OwnNode:
         return is_there
 
     def leave(self) -> None:
-        """Delete the own node, with a mark that this was in order: the others wait for this processor."""
-        own = self._own
+        """Delete the own node, with a mark that this was in order: the others wait for this processor. Where it has been
+        deleted already there is none."""
+        with self._lock:
+            own, self._own, self._lease = self._own, None, self._lease.ended()
         if own is None:
             return
         mark = self._paths.stopped(own.registration.processor_id)
-        removed: list[Operation] = [Delete(mark)] if self._tree.read(mark) is not None else []
-        with self._lock:
-            self._own, self._lease = None, self._lease.ended()
-        self._tree.commit([*removed, Delete(own.path), Create(mark, str(own.sequence).encode())], own.session_id)
+        for _ in range(TRIES_MAX):
+            removed: list[Operation] = [Delete(mark)] if self._tree.read(mark) is not None else []
+            try:
+                self._tree.commit([Delete(own.path), *removed, Create(mark, str(own.sequence).encode())], own.session_id)
+            except TreeConflictError as conflict:
+                if conflict.path == own.path:
+                    return  # it is deleted already, without a mark
+            else:
+                return
 
     def commit(self, operations: Sequence[Operation], by: int | None = None) -> bool:
         """Do all of these while the own node is there. False if they do not fit what is there: read again. `FencedError` if the

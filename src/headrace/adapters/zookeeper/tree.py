@@ -81,9 +81,9 @@ class KazooTree:
 
     def open(self) -> None:
         """Connect. `UnavailableError` if no server answers, `ConfigError` if the credentials are refused."""
-        bound_s = self._connection.connect_timeout_s
+        bound_s, root = self._connection.connect_timeout_s, self._connection.root
         try:
-            self._answer(lambda client: client.exists_async(self._connection.root), bound_s)
+            self._answer(lambda client: client.exists_async(root), bound_s, path=root)
         except UnavailableError as error:
             if isinstance(error.__cause__, exceptions.AuthFailedError):
                 raise ConfigError(

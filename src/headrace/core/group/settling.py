@@ -55,6 +55,10 @@ class Settling:
         """After a decision was made with what is `counted`."""
         return replace(self, first_s=None, last_s=None)
 
+    def again(self, now_s: float) -> Settling:
+        """To decide once more though nothing has changed: a proposal came to nothing."""
+        return replace(self, first_s=now_s if self.first_s is None else self.first_s, last_s=now_s)
+
     @property
     def given_up(self) -> frozenset[str]:
         """Those that have not come back in time: the marks of their stop are to be deleted."""

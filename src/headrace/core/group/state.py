@@ -95,8 +95,8 @@ class ModelOrigin:
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """All of it, as one process has read it. `members` by registration; `barrier`: of the version that was proposed last;
-    `highest_version`: no number above it was ever used for a proposal; `origin`: of the active job model; `stopped`: the ids of
-    processors that were stopped in order and are not there now."""
+    `highest_version`: no number above it was ever used for a proposal, as far as this process has seen; `origin`: of the
+    active job model; `stopped`: the ids of processors that were stopped in order and are not there now."""
 
     members: tuple[GroupMember, ...] = ()
     versions: ModelVersions = ModelVersions()
