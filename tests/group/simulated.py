@@ -178,6 +178,7 @@ class Processor:
             if self.late is not None:
                 late, self.late = self.late, None
                 late()
+                return
             if not self.group.confirm():
                 self._working = frozenset()
                 self.forget_leading()
