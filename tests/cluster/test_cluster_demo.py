@@ -19,13 +19,20 @@ from cluster.machines import until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 ROOT = Path(__file__).parents[2]
 WAIT_S = 400.0
+# What a shell starts in its background ignores SIGINT, and so would what the tests start.
+AS_AT_A_TERMINAL = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @contextmanager
 def demonstration(temporary: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     source = str(Path(hr.__file__).parents[1])
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / "cluster_demo.py"), *arguments],
+        [sys.executable, "-c", AS_AT_A_TERMINAL, str(ROOT / "scripts" / "cluster_demo.py"), *arguments],
         env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": source},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
