@@ -30,7 +30,7 @@ from headrace.errors import ConfigError, FencedError, HeadraceError, Unavailable
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.scale import ScaleRequest
-from headrace.ports import DriverLease, JobStore
+from headrace.ports import CoordinatorStore, DriverLease, StoredJob
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
@@ -59,6 +59,7 @@ class JobPreparer:
             for note in plan.notes:
                 planner.log(note)
             maintenance.clear_up()
+        planner.backend.processor_store.begin(epoch, plan.model)
         self.paths.control.begin(epoch)
         return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
 
@@ -68,6 +69,20 @@ class JobPreparer:
         threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
         terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
+
+
+def taken(store: CoordinatorStore, lease: DriverLease, now_us: int) -> int:
+    """Take the application for its only driver: the new epoch, with every lane fenced that was ever used (protocol.md 7)."""
+    epoch = store.acquire(lease, now_us)
+    try:
+        store.fence(epoch, {title: range(count) for title, count in store.lanes_used().items()})
+    except BaseException:  # the next driver need not wait until the heartbeat is old
+        try:
+            store.release(epoch)
+        except HeadraceError as error:
+            LOG.warning("could not release the application: %s", error.message)
+        raise
+    return epoch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +105,7 @@ class LaunchedJob:
     def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
         """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
         began_s = time.monotonic()
-        epoch = self.backend.store.acquire(self.lease(), now_us)
+        epoch = taken(self.backend.store, self.lease(), now_us)
         held_s = time.monotonic()
         prepared = self.preparer.prepare(epoch, before, requests)
         return replace(prepared, phases_s={"fence": held_s - began_s, "plan": time.monotonic() - held_s})
@@ -385,7 +400,7 @@ class Job:
         return tuple(replace(one, is_changing=one.is_changing or is_due) for one in found)
 
 
-def _published(store: JobStore) -> dict[str, dict[str, Any]]:
+def _published(store: StoredJob) -> dict[str, dict[str, Any]]:
     """The status that earlier runs have published; it is for eyes, and no reason not to start."""
     try:
         return store.status()

@@ -31,7 +31,7 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, MetricsSink, System
+from headrace.ports import CoordinatorStore, MetricsSink, ProcessorStore, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,15 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
-    """What a job runs on: its system, what is stored of it there, and the engine of its containers. `elsewhere`: where
-    startpoints are requested outside of its system. `store_builder`: begins to make local stores in the background; None
-    where workers are on other machines. `cluster`: where these are; None where all are on the driver's. `metrics`: what is
-    measured, for the status; `exports`: where else that is taken."""
+    """What a job runs on: its system, what is stored of it there (`store` as its coordinator has it, `processor_store` for its
+    rounds), and the engine of its containers. `elsewhere`: where startpoints are requested outside of its system.
+    `store_builder`: begins to make local stores in the background; None where workers are on other machines. `cluster`: where
+    these are; None where all are on the driver's. `metrics`: what is measured, for the status; `exports`: where else that is
+    taken."""
 
     system: System
-    store: JobStore
+    store: CoordinatorStore
+    processor_store: ProcessorStore
     engine: Engine
     elsewhere: RequestsElsewhere | None = None
     store_builder: Callable[[], StoreBuilder] | None = None
@@ -99,7 +101,7 @@ class StartpointRecords:
             with self._lock:
                 self._spent |= found & self._records.keys()
 
-    def settle(self, store: JobStore, epoch: int, now_us: int) -> tuple[str, ...]:
+    def settle(self, store: CoordinatorStore, epoch: int, now_us: int) -> tuple[str, ...]:
         """Store that those which were spent are applied; their ids, sorted. From then on no commit names them."""
         with self._lock:
             due = sorted(id_ for id_ in self._spent if self._records[id_].status is StartpointStatus.PENDING)

@@ -46,11 +46,11 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, Metadata, System
+from headrace.ports import Metadata, StoredJob, System
 
 
 def check_before_engine(
-    topology: Topology, config: Config, system: System, store: JobStore, say: Callable[[str], None]
+    topology: Topology, config: Config, system: System, store: StoredJob, say: Callable[[str], None]
 ) -> None:
     """Refuse what can be refused while nothing is held or opened; serdes of `topology` may be open."""
     check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)

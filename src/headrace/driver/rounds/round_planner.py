@@ -61,7 +61,7 @@ class RoundPlanner:
         handovers: Handovers | None,
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
-        self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
+        self._system, self._store, self._slots = backend.system, backend.processor_store, backend.engine.slots
         self._handovers, self._cluster = handovers, backend.cluster
         self.waits_for = ""  # what lanes wait for that have something to do, for people
         self.known_failures: list[tuple[SSP, int, str, str]] = []
