@@ -125,14 +125,17 @@ class StartpointRecords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """Everything that stays the same until the job model changes.
+    """Everything that stays the same until the job model changes: as it is stored (`load_plan.load`), and made of the topology.
 
+    `rewinds`: those of which something is skipped still, or that may be undone. `scale_terms`: by which scales are decided,
+    `scales` those that are on record.
+
+    The rest only the process knows that has made the plan, and only a coordinator goes by it. `notes`: what is said at a start.
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and the model
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
-    `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
-    something is skipped still, or that may be undone. `changes`: the entries that this plan adds to the history of the job,
-    by key. `scale_terms`: by which scales are decided, `scales` those that are on record, `waiting_scales` what waits for tasks
-    to come together, by the titles of sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
+    `startpoint_requests`: those that were seen, and wait for something that the job does not read. `changes`: the entries that
+    this plan adds to the history of the job, by key. `waiting_scales`: what waits for tasks to come together, by the titles of
+    sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
     """
 
     topology: Topology
@@ -141,15 +144,15 @@ class JobPlan:
     programs: Mapping[str | None, Program]
     epoch: int
     checkpoints: Mapping[TaskName, Checkpoint]
-    notes: tuple[str, ...]
     records: PartitionRecords
-    refused: Mapping[str, HeadraceError]
-    found_counts: Mapping[str, int]
     startpoints: StartpointRecords
-    startpoint_requests: frozenset[str]
     rewinds: tuple[Rewind, ...] = ()
-    changes: Mapping[str, Change] = field(default_factory=dict)
     scale_terms: ScaleTerms = field(default_factory=ScaleTerms)
     scales: StoredScales = field(default_factory=StoredScales)
+    notes: tuple[str, ...] = ()
+    refused: Mapping[str, HeadraceError] = field(default_factory=dict)
+    found_counts: Mapping[str, int] = field(default_factory=dict)
+    startpoint_requests: frozenset[str] = frozenset()
+    changes: Mapping[str, Change] = field(default_factory=dict)
     waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)
     locations: Mapping[str, int] = field(default_factory=dict)

@@ -30,12 +30,12 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.sub_topologies import watched_streams
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
-from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
+from headrace.driver.planning.job_plan import Backend, JobPlan
+from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.stored_assignment import (
     PARTITION_COUNTS,
     SSP_ASSIGNMENT,
-    PartitionRecords,
     assignment_changes,
     record_changes,
 )
@@ -112,7 +112,8 @@ class JobPlanner:
         return made
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
-        """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done."""
+        """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the
+        plan as it is stored."""
         for line in draft.log:
             self.log(line)
         draft, existing = self._with_created(draft)
@@ -134,25 +135,16 @@ class JobPlanner:
             self.log(note)
         watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
         there = {**existing, **snapshot.streams}  # also of streams whose change is refused: what was seen of them
-        return JobPlan(
-            self.topology,
-            draft.job_model,
-            draft.terms.subs,
-            programs,
-            snapshot.epoch,
-            draft.checkpoints,
-            draft.notes,
-            PartitionRecords(draft.records),
-            draft.streams.refused,
-            {name: there[name].partitions for name in watched if name in there},
-            StartpointRecords(draft.startpoints),
-            draft.waiting,
-            draft.rewinds,
-            draft.changes,
-            draft.terms.scale_terms,
-            stored_scales(snapshot.scales, draft.scaling),
-            draft.scaling.waiting,
-            draft.terms.locations,
+        metadata = self.backend.system.metadata_store(self.topology.application)
+        return replace(
+            load(store, metadata, draft.terms, programs, snapshot.epoch),
+            notes=draft.notes,
+            refused=draft.streams.refused,
+            found_counts={name: there[name].partitions for name in watched if name in there},
+            startpoint_requests=draft.waiting,
+            changes=draft.changes,
+            waiting_scales=draft.scaling.waiting,
+            locations=draft.terms.locations,
         )
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
