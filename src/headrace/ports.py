@@ -243,7 +243,7 @@ class MetadataStore(Protocol):
         the driver of this store does not apply: what it has applied, it removes itself. Values stay."""
 
 
-class StoredJob(Protocol):
+class JobReader(Protocol):
     """What is stored of one application's job, for any process to read."""
 
     def holder(self) -> DriverLease | None: ...
@@ -257,14 +257,14 @@ class StoredJob(Protocol):
     def status(self) -> dict[str, dict[str, Any]]: ...
 
 
-class CoordinatorStore(StoredJob, Protocol):
+class CoordinatorStore(JobReader, Protocol):
     """One application's plan in its system, as its coordinator has it: the driver, or the leader of a group.
 
     The life of a job, in this order:
 
     1. `acquire` (steps 1 to 4 of "Start"): the epoch is ours. `fence` (step 5): no attempt of an older one can commit any more
        in the lanes that it names.
-    2. `job_model`, `checkpoints`: read after that. They may be answered from what was read before: no other driver writes now.
+    2. `job_model`, `checkpoints`: read after that. They may be answered from memory: no other driver writes now.
     3. `commit_job_model` (step 9, and 10 before it returns): the plan, its resolved starts and stream ids, at once.
     4. Rounds are a `ProcessorStore`'s.
     5. `heartbeat` every 2 s from a thread of its own; `release` at the end.

@@ -21,7 +21,7 @@ from headrace.driver.job_status import JobStatus
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.job_planner import JobPlanner
+from headrace.driver.planning.job_planner import JobPlanner, take_application
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -30,7 +30,7 @@ from headrace.errors import ConfigError, FencedError, HeadraceError, Unavailable
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.scale import ScaleRequest
-from headrace.ports import CoordinatorStore, DriverLease, StoredJob
+from headrace.ports import DriverLease, JobReader
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
@@ -71,20 +71,6 @@ class JobPreparer:
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 
-def taken(store: CoordinatorStore, lease: DriverLease, now_us: int) -> int:
-    """Take the application for its only driver: the new epoch, with every lane fenced that was ever used (protocol.md 7)."""
-    epoch = store.acquire(lease, now_us)
-    try:
-        store.fence(epoch, {title: range(count) for title, count in store.lanes_used().items()})
-    except BaseException:  # the next driver need not wait until the heartbeat is old
-        try:
-            store.release(epoch)
-        except HeadraceError as error:
-            LOG.warning("could not release the application: %s", error.message)
-        raise
-    return epoch
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedJob:
     """A prepared job that this process holds: `Job` runs it in threads, the test driver step by step.
@@ -105,7 +91,7 @@ class LaunchedJob:
     def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
         """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
         began_s = time.monotonic()
-        epoch = taken(self.backend.store, self.lease(), now_us)
+        epoch = take_application(self.backend.store, self.lease(), now_us)
         held_s = time.monotonic()
         prepared = self.preparer.prepare(epoch, before, requests)
         return replace(prepared, phases_s={"fence": held_s - began_s, "plan": time.monotonic() - held_s})
@@ -400,7 +386,7 @@ class Job:
         return tuple(replace(one, is_changing=one.is_changing or is_due) for one in found)
 
 
-def _published(store: StoredJob) -> dict[str, dict[str, Any]]:
+def _published(store: JobReader) -> dict[str, dict[str, Any]]:
     """The status that earlier runs have published; it is for eyes, and no reason not to start."""
     try:
         return store.status()

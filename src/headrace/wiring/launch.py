@@ -18,9 +18,9 @@ from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
-from headrace.driver.job import Job, JobPreparer, LaunchedJob, taken
+from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine, take_application
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError
@@ -84,7 +84,7 @@ def launched(
             wait_for_workers(engine, app.name, config, run_id, stateful, log)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
-        epoch = taken(store, lease(), _now_us())
+        epoch = take_application(store, lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.

@@ -10,11 +10,11 @@ from headrace.core.topology.program import Program
 from headrace.driver.planning.job_plan import JobPlan, StartpointRecords
 from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
 from headrace.errors import StorageError
-from headrace.ports import MetadataStore, StoredJob
+from headrace.ports import JobReader, MetadataStore
 
 
 def load(
-    store: StoredJob, metadata: MetadataStore, terms: PlanTerms, programs: Mapping[str | None, Program], epoch: int
+    store: JobReader, metadata: MetadataStore, terms: PlanTerms, programs: Mapping[str | None, Program], epoch: int
 ) -> JobPlan:
     """The plan that is stored, for rounds under `epoch`. `terms` and `programs` are what this process makes of its topology.
 
