@@ -2,12 +2,15 @@
 
     .venv/bin/python bench/elasticity_pause.py [PART|all] [--keys 1] [--factors 8,1] [--rate 2500]
 
-PART: log, kafka, structured-streaming, flink.
+PART: log, kafka, stateless, structured-streaming, flink.
 
 A count of so many million keys (`--keys 1,5,20`) in one partition, while the factor goes from 1 to 8 and back. Printed of each
 change: the longest time without a commit that a consumer sees, the phases that the job has on record, and how long records of
 that time took from being written to being counted (p99, and of the seconds before it). Asked for: under 1 s on the log and
 1.5 s on Kafka, whatever the size of the state.
+
+`stateless`: a map on the log in place of the count. Asked for: no longer without a commit than a round; printed beside it is
+the longest time without one in the seconds before the change.
 
 `structured-streaming`: the same change of the same counts in Spark's own engine with RocksDB, which has to be stopped for it:
 stop, repartition of the checkpoint, start, up to the first batch that is committed. It reads files; they are there when it
@@ -37,6 +40,7 @@ from common import python_with, system_of
 import headrace as hr
 
 ASKED_S = {"log": 1.0, "kafka": 1.5}
+STATELESS = "stateless"
 EVERY_S = 0.02
 LOOK_S = 0.005
 BESIDE_S = 8.0  # of load before a change and behind it
@@ -116,15 +120,19 @@ class Watch:
 def ours(kind: str, keys: int, factors: Sequence[int], rate: int, root: Path) -> list[float]:
     """The pauses."""
     pauses = []
-    with system_of(kind, root) as url:
+    has_state = kind != STATELESS
+    with system_of(kind if has_state else "log", root) as url:
         folders: dict[str, Any] = {"state_uri": str(root / "state"), "local_store_dir": str(root / "stores")}
         app = hr.App("paused", system=url, trigger_interval_ms=20, **folders)
         rows = app.stream("in", key=hr.Bytes(), value=hr.Bytes())
-        rows.group_by_key().count(store="counts").to_stream(emit="each").to("out", value=hr.Long())
+        if has_state:
+            rows.group_by_key().count(store="counts").to_stream(emit="each").to("out", value=hr.Long())
+        else:
+            rows.map_values(lambda record: record.value, value=hr.Bytes()).to("out")
         with hr.open_system(url) as system:
             system.create_stream("in", 1)
             system.create_stream("out", 1)
-            for start in range(0, keys, 200_000):
+            for start in range(0, keys if has_state else 1, 200_000):
                 system.produce("in", [hr.Record(name, VALUE, 0) for name in names_from(start, min(keys, start + 200_000))])
         app.run(until="caught-up", progress=False)
         job = app.start()
@@ -150,9 +158,11 @@ def ours(kind: str, keys: int, factors: Sequence[int], rate: int, root: Path) ->
         for (factor, at_s), end_s, change in zip(marks, ends, history, strict=True):
             pauses.append(watch.gap_s(at_s, end_s))
             before, during = watch.p99_s(load, at_s - BESIDE_S / 2, at_s), watch.p99_s(load, at_s, end_s)
+            round_s = watch.gap_s(at_s - BESIDE_S / 2, at_s)
+            what, asked_s = (f"{keys / 1e6:g} million keys", ASKED_S[kind]) if has_state else ("no state", round_s)
             print(
-                f"{kind}, {keys / 1e6:g} million keys, to factor {factor}: {pauses[-1]:.2f} s without a commit (asked for: "
-                f"{ASKED_S[kind]:g} s); p99 {during:.2f} s, before it {before:.2f} s"
+                f"{kind}, {what}, to factor {factor}: {pauses[-1]:.2f} s without a commit (asked for: {asked_s:.2f} s), "
+                f"before it {round_s:.2f} s; p99 {during:.2f} s, before it {before:.2f} s"
             )
             print("  " + ", ".join(f"{name} {phase_us / 1e6:.2f} s" for name, phase_us in change.phases_us.items()), flush=True)
     return pauses
@@ -270,13 +280,13 @@ OTHERS: dict[str, Callable[[int, Sequence[int], Path], list[float]]] = {STREAMIN
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="all", choices=["log", "kafka", *OTHERS, "all"])
+    parser.add_argument("part", nargs="?", default="all", choices=["log", "kafka", STATELESS, *OTHERS, "all"])
     parser.add_argument("--keys", default="1", help="millions, several with commas")
     parser.add_argument("--factors", default="8,1")
     parser.add_argument("--rate", type=int, default=2_500, help="records per second")
     given = parser.parse_args()
     factors = [int(factor) for factor in given.factors.split(",")]
-    parts = ["log", "kafka", *OTHERS] if given.part == "all" else [given.part]
+    parts = ["log", "kafka", STATELESS, *OTHERS] if given.part == "all" else [given.part]
     for millions in given.keys.split(","):
         keys, found = int(float(millions) * 1e6), dict[str, list[float]]()
         for part in parts:
@@ -288,7 +298,7 @@ def main() -> None:
                     found[part] = ours(part, keys, factors, given.rate, root)
             finally:
                 shutil.rmtree(root, ignore_errors=True)
-        for part, other in product(found.keys() - OTHERS.keys(), found.keys() & OTHERS.keys()):
+        for part, other in product(found.keys() - {STATELESS, *OTHERS}, found.keys() & OTHERS.keys()):
             ratios = [f"{theirs / mine:.1f}" for theirs, mine in zip(found[other], found[part], strict=True)]
             print(f"{part}, {millions} million keys: {', '.join(ratios)} times shorter than {other}")
 

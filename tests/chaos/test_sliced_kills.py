@@ -15,7 +15,7 @@ import headrace as hr
 from chaos.killing import every_step_landed, finish_and_judge, kill_at_steps, steps_of
 from chaos.world import SeededWorld
 from support.checker import KillReport
-from support.children import Children
+from support.children import Children, report_of, told
 from support.fixtures import place_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -76,4 +76,28 @@ def test_tasks_of_a_round_that_was_committed_by_half_are_brought_together_before
             assert {view.scale.factor for view in scales.scales()} == {factor}
             outcomes = [(change.after, change.outcome.value) for change in scales.history()]
         assert outcomes and {outcome for _, outcome in outcomes} == {"applied"}
+    finish_and_judge(world, report)
+
+
+BEFORE_ITS_COMMIT = ("kafka", 4)  # of the second container: the first has committed
+
+
+@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+def test_a_container_that_sleeps_through_a_merge_commits_nothing_when_it_wakes(world: SeededWorld) -> None:
+    """Its sibling had committed the round; the merged tasks read on from there, and what wakes is of tasks that are gone."""
+    report = KillReport()
+    world.finish()
+    world.produce(60)
+    sleeping, pid = world.stopped(BEFORE_ITS_COMMIT, 2)
+    stored = [one for task, one in world.checkpoints().items() if task.startswith("Partition_0-")]
+    assert len({position for one in stored for position in one["positions"].values()}) == 2, "one of two has committed"
+    with hr.elasticity(world.name, world.url) as scales:
+        scales.set(2)
+    world.finish(stale_us=0)
+    world.finish(stale_us=0)  # a merge was left to this start
+    committed = world.checkpoints()
+    assert {task.rpartition("-")[2] for task in committed if task.startswith("Partition_0-")} == {"2"}
+    assert world.woken(pid) == 1, told(sleeping)
+    assert report_of(sleeping)["error"] == "FencedError", told(sleeping)
+    assert world.checkpoints() == committed
     finish_and_judge(world, report)

@@ -18,6 +18,7 @@ from typing import Any
 from headrace.adapters.spark.standalone import StandaloneCluster
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+RESTORE_STOPPED_AT = 2  # batches
 _ENTER = f"""
 set -e
 mount --make-rprivate /
@@ -61,11 +62,13 @@ class Cluster:
         self.machines = {name: root / name for name in machines}
         self.boot_ids: dict[str, str] = {}
         self.host_names: dict[str, str] = {}  # where they are others than the machines' names; a start goes by them
+        self._steps = root / "shared" / "restore-steps"
         self._spark = StandaloneCluster(root)
 
     def __enter__(self) -> Cluster:
         for folder in (self.driver / "tmp", self.own, self.shared):
             folder.mkdir(parents=True)
+        self._steps.write_bytes(b"." * (RESTORE_STOPPED_AT + 1))
         self._spark.__enter__()
         try:
             for number, name in enumerate(self.machines, 2):
@@ -85,12 +88,12 @@ class Cluster:
         return self._spark.master
 
     @contextmanager
-    def joined(self, name: str, number: int, spoil: str) -> Iterator[Path]:
-        """One machine more while the context is open, whose folder it gives. `spoil`: commands of a shell as root there, which
-        take something from it; `$OWN`, `$SHARED` and `$MACHINE` are folders."""
-        self._join(name, f"127.0.0.{number}", spoil)
+    def joined(self, name: str, host: str, spoil: str) -> Iterator[None]:
+        """One machine more while the context is open, at an address. `spoil`: commands of a shell as root there, which take
+        something from it; `$OWN`, `$SHARED` and `$MACHINE` are folders."""
+        self._join(name, host, spoil)
         try:
-            yield self.root / name
+            yield
         finally:
             self._spark.kill_worker(name)
 
@@ -108,11 +111,20 @@ class Cluster:
             "HIDDEN": str(self.driver),
             "NAME": self.host_names.get(name, name),
             "SPOIL": spoil,
+            "HEADRACE_TEST_STEPS": f"stop:restore:1:{RESTORE_STOPPED_AT}@{self._steps}",
         }
         self._spark.add_worker(name, host, folder, environment, [*unshare(), "sh", "-c", _ENTER, "sh"])
 
     def worker(self, name: str) -> subprocess.Popen[bytes]:
         return self._spark.worker(name)
+
+    def stop_next_restore(self) -> None:
+        """Have a process stop when so many batches of state have been restored from now on: SIGCONT has it resume."""
+        self._steps.write_bytes(b"")
+
+    def restored_batches(self) -> int:
+        """How many batches of state have been restored since then."""
+        return self._steps.stat().st_size
 
     def executors(self, name: str) -> list[int]:
         """The process ids of the executors of a machine."""

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -295,22 +295,31 @@ def test_executors_that_cannot_do_the_work_get_none(
     """Each is rejected by its host's name, with what to do, while the others work on."""
     world.create(4, "orders")
     world.create(2, "counts", "dead")
+    world.produce("orders", [("k", {"id": 1, "amount": 1}, FIRST_MS)])
     keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
-    log = cluster.driver / "driver.log"
+    hosts = {f"127.0.0.{number}": spoilt for number, spoilt in enumerate(SPOILT.values(), 10)}
+
+    def rejected() -> dict[str, str]:
+        found: dict[str, str] = driver.ask(status=True)["rejected_executors"]
+        return found
+
     with running(driver, start="one_expression", until=None, **keys):
-        for number, (command, said) in enumerate(SPOILT.values(), 10):
-            host = f"127.0.0.{number}"
-            with cluster.joined(f"machine-{number}", number, command):
-                rejected = until(lambda host=host: driver.ask(status=True)["rejected_executors"].get(host), WAIT_S)
-                assert re.search(said, rejected) and "\n" not in rejected and "\tat " not in rejected
-                world.produce("orders", [("k", {"id": number, "amount": 1}, FIRST_MS + number)])
-                until(lambda count=number - 9: [one.value for one in world.read("counts", hr.Long())][-1:] == [count], WAIT_S)
-            until(lambda host=host: host not in driver.ask(status=True)["rejected_executors"], WAIT_S)
-            logged = re.findall(f"executor (\\S+) on host {host} is rejected", log.read_text())
-            assert len(logged) == len(set(logged)) >= 1, "once for each"
+        with ExitStack() as machines:
+            for host, (command, _) in hosts.items():
+                machines.enter_context(cluster.joined(f"machine-{host}", host, command))
+            until(lambda: rejected().keys() == hosts.keys(), WAIT_S, lambda: str(rejected()))
+            for host, (_, said) in hosts.items():
+                assert re.search(said, rejected()[host])
+                assert "\n" not in rejected()[host] and "\tat " not in rejected()[host]
+            world.produce("orders", [("k", {"id": 2, "amount": 1}, FIRST_MS)])
+            until(lambda: [one.value for one in world.read("counts", hr.Long())][-1:] == [2], WAIT_S)
+        until(lambda: not rejected(), WAIT_S)
         status = source_of(driver.ask(status=True))
         changes = [one for one in history_of(world.system.metadata_store(world.name)).values() if one.kind == "rebalance"]
     assert not changes and status["counters"].get("stores_restored", 0) <= 4, "no task was ever at a rejected executor"
+    logged = re.findall(r"executor (\S+) on host (\S+) is rejected", (cluster.driver / "driver.log").read_text())
+    mine = Counter(one for one in logged if one[1] in hosts)
+    assert {host for _, host in mine} == hosts.keys() and set(mine.values()) == {1}, "each is said once"
 
 
 def test_state_on_a_file_system_that_is_no_folder_of_the_machines(

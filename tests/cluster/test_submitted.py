@@ -30,7 +30,8 @@ app = hr.App(
 )
 words = app.stream(f"{{sys.argv[1]}}-words", key=hr.String(), value=hr.Json("n int")).filter("value.n > 2")
 labelled = words.map_values(lambda record: labels.label(record.value["n"]), value=hr.String())
-counts = labelled.group_by(lambda record: record.value, key=hr.String(), name="by-label").count(store="counts")
+by_label = labelled.select_key(lambda record: record.value, key=hr.String()).repartition(hr.Repartitioned(name="by-label"))
+counts = by_label.group_by_key().count(store="counts")
 counts.to_stream().to(f"{{sys.argv[1]}}-counts", value=hr.Long())
 
 if __name__ == "__main__":

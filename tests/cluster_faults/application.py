@@ -80,12 +80,17 @@ class Disk(hr.LocationIdProvider):
         return hr.LocationId((Path(os.environ["OWN"]) / "disk").read_text())
 
 
-def seconds_of_round(session: Any, preferences: Sequence[Sequence[str]]) -> float:
-    """How long Spark takes for one small Spark task for each of these places where it is asked to run them."""
+def seconds_of_round(session: Any, gone: Sequence[str]) -> float:
+    """How long Spark takes for one small Spark task on each executor, and one more for each place in `gone`."""
     from headrace.adapters.spark.placement import collected_without_query
 
+    context = session.sparkContext
+    listed = context._jsc.sc().statusStore().executorList(True)
+    there = [listed.apply(number) for number in range(listed.size())]
+    live = [f"executor_{one.hostPort().partition(':')[0]}_{one.id()}" for one in there if one.id() != "driver"]
+    preferences = [[one] for one in (*gone, *live)]
     began_s = time.monotonic()
-    found = collected_without_query(session.sparkContext, lambda numbers: (str(number) for number in numbers), preferences)
+    found = collected_without_query(context, lambda numbers: (str(number) for number in numbers), preferences)
     assert sorted(found) == [str(number) for number in range(len(preferences))]
     return time.monotonic() - began_s
 

@@ -16,7 +16,7 @@ from cluster_faults.machines import FaultyCluster
 from cluster_faults.world import WAIT_S, Faulty, running
 from support.fixtures import only_on
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 

@@ -25,7 +25,7 @@ from cluster_faults.world import Faulty, counter, running
 from support.fixtures import only_on
 
 ALL = "HEADRACE_TEST_CLUSTER_STEPS" in os.environ  # `make soak`
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_600 if ALL else 300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_600 if ALL else 300, func_only=True)]
 Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 # Else: process, produce, send the commit, and committed.

@@ -18,7 +18,7 @@ from cluster_faults.machines import FaultyCluster, on_another_host
 from cluster_faults.world import KEYS, WAIT_S, Faulty, counter, running, source_of
 from support.fixtures import only_on
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 
@@ -89,14 +89,15 @@ def test_machines_are_known_by_what_a_class_says_of_their_disks(
         assert {one.host for one in world.done() if homes[one.task] == disk} == names
 
 
-@pytest.mark.parametrize("gone", ["executor_127.0.0.2_999", "executor_127.0.0.77_999", "127.0.0.77"])
-def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: FaultyCluster, driver: Driver, gone: str) -> None:
-    """As where an executor dies between the plan of a round and its schedule. `cluster` lets the job before it end."""
-    there = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
-    driver.ask(call="cluster_faults.application:seconds_of_round", preferences=[[one] for one in there])
-    for preferences in ([[gone], *([one] for one in there[1:])], [[gone]] * 3):
-        seconds = driver.ask(call="cluster_faults.application:seconds_of_round", preferences=preferences)["value"]
-        assert seconds < 15.0, "with a locality wait of 30 s it is 31 or 61 s"
+def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: FaultyCluster, driver: Driver) -> None:
+    """As where an executor dies between the plan of a round and its schedule; the others of the round are there."""
+
+    def seconds(*gone: str) -> float:
+        return float(driver.ask(call="cluster_faults.application:seconds_of_round", gone=gone)["value"])
+
+    assert seconds() < 15.0  # new executors have to start Python
+    took = {gone: seconds(gone) for gone in ("executor_127.0.0.2_999", "executor_127.0.0.77_999", "127.0.0.77")}
+    assert max(took.values()) < 15.0, f"with a locality wait of 30 s it is 31 or 61 s: {took}"
 
 
 def test_rounds_end_within_seconds_where_an_executor_dies(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 
 import headrace as hr
 from elasticity.stepping import checkpoints, history, replan, rounds, scales_of, startpoints_of
@@ -90,6 +91,60 @@ def test_a_pending_startpoint_can_be_deleted_behind_a_change(before: int, after:
             points.delete(id_)
         driver.run()
         assert counts(driver) == all_at(3)
+
+
+NOON_US = 1_700_000_000_000_000
+PLACES: list[tuple[Any, int | None, int]] = [
+    ("earliest", None, 6),
+    ("bootstrap", None, 6),
+    (48, None, 3),
+    (hr.Startpoint(hr.PositionType.TIMESTAMP, NOON_US + 4), None, 2),
+    ("latest", None, 0),
+    ("earliest", 1, 6),
+    (48, 1, 3),
+]
+
+
+@pytest.mark.parametrize(("place", "bucket", "again"), PLACES, ids=str)
+def test_a_startpoint_of_any_type_means_the_same_records_under_a_factor(place: Any, bucket: int | None, again: int) -> None:
+    """Each round of records has one record of each key, at one time. `again`: how many rounds are read again."""
+    with Driver(counting(4)) as driver:
+        for number in range(6):
+            for key in KEYS:
+                driver.send("in", key, {}, at=NOON_US + number)
+        driver.run()
+        driver.startpoint("in", place, task=None if bucket is None else f"Partition_0-{bucket}-4")
+        driver.run()
+        concerned = [key for key in KEYS if bucket is None or bucket_of(key, 4) == bucket]
+        assert 0 < len(concerned) <= 16
+        assert counts(driver) == {key: 6 + (again if key in concerned else 0) for key in KEYS}
+        send(driver, 1)
+        driver.run()
+        with startpoints_of(driver) as points:
+            assert [one.status for one in points.list()] == ["applied"]
+
+
+def bucket_of(key: str, factor: int) -> int:
+    return xxhash.xxh64(key.encode(), seed=42).intdigest() % factor
+
+
+@pytest.mark.parametrize("factor", [4, 8])
+def test_a_bootstrap_holds_the_other_inputs_of_all_virtual_tasks(factor: int) -> None:
+    app = hr.App("all", elasticity_factor=factor)
+    rows = app.stream("in", key=TEXT, value=JSON).merge(app.stream("more", key=TEXT, value=JSON))
+    rows.map_values(lambda record: [record.stream, record.value["n"]], value=JSON).to("out")
+    with Driver(app, overrides=["max_records_per_round=20"]) as driver:
+        send(driver, 5, "more")
+        driver.run()
+        driver.read("out")
+        driver.startpoint("more", "bootstrap")
+        send(driver, 5)
+        driver.run()
+        given = [(record.key, *record.value) for record in driver.read("out")]
+        for key in KEYS:
+            assert [(stream, n) for of, stream, n in given if of == key] == [
+                (stream, n) for stream in ("more", "in") for n in range(5)
+            ]
 
 
 def test_what_is_written_again_has_the_header_and_nothing_else_whatever_the_factor() -> None:
@@ -411,3 +466,70 @@ def test_positions_exported_under_one_factor_are_imported_under_another() -> Non
             points.write(points.preview_import(exported))
         driver.run()
         assert counts(driver) == all_at(4)
+
+
+@pytest.mark.parametrize("factor", [8, 2, 1, 16])
+def test_positions_of_tasks_that_are_apart_are_imported_under_any_factor(factor: int) -> None:
+    """By the tasks that have the keys now; of several positions for one of them the lowest."""
+    with Driver(counting(8), overrides=["max_records_per_round=7"]) as driver:
+        send(driver, 6)
+        driver.run()
+        bucket = bucket_of(KEYS[0], 8)
+        driver.startpoint("in", 32, task=f"Partition_0-{bucket}-8")
+        replan(driver)
+        rounds(driver, 1)
+        with startpoints_of(driver) as points:
+            exported = points.export_positions()
+        places = {str(one.task): one.offset for one in exported.positions}
+        lowest = places[f"Partition_0-{bucket}-8"]
+        assert 32 < lowest < 96 and Counter(places.values()) == {96: 7, lowest: 1}
+        driver.run()
+        before = counts(driver)
+        driver.elasticity(factor)
+        driver.run()
+        with startpoints_of(driver) as points:
+            points.write(points.preview_import(exported))
+        driver.run()
+        common = min(factor, 8)
+        moved = {key for key in KEYS if bucket_of(key, common) == bucket % common}
+        again = Counter(record.key for record in driver._system.consume("in", key=TEXT, start={0: lowest}))
+        assert counts(driver) == {key: before[key] + (again[key] if key in moved else 0) for key in KEYS}
+
+
+# --- groupers and keys ------------------------------------------------------------------------------------------------------
+
+
+class InPairs(hr.SystemStreamPartitionGrouper):
+    """Two partitions to a task, with names of its own."""
+
+    def group(self, previous: Any, ssps: Any) -> Any:
+        def pair(number: int) -> set[Any]:
+            return {ssp for ssp in ssps if ssp.partition // 2 == number}
+
+        return {hr.TaskName.parse(f"pair.{number}"): pair(number) for number in range(2)}
+
+
+def test_a_grouper_of_ones_own_takes_a_factor() -> None:
+    with Driver(counting(1, ssp_grouper=InPairs), partitions=4) as driver:
+        for factor in (4, 1, 2):
+            driver.elasticity(factor)
+            send(driver, 2)
+            driver.run()
+            assert len(checkpoints(driver)) == 2 * factor
+        assert counts(driver) == all_at(6)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_records_without_keys_that_get_one_stay_in_the_order_of_their_partition_in_one_container(threads: int) -> None:
+    """They are shared out by their offsets: to any of the virtual tasks."""
+    app = hr.App("all", elasticity_factor=4)
+    rows = app.stream("in", key=TEXT, value=JSON).select_key(lambda record: f"k{record.value['n'] % 5}", key=TEXT)
+    again = rows.repartition(hr.Repartitioned(name="again", number_of_partitions=2))
+    again.map_values(lambda record: record.value["n"], value=LONG).to("out")
+    with Driver(app, overrides=["max_records_per_round=60", f"task_threads={threads}"]) as driver:
+        for number in range(300):
+            driver.send("in", None, {"n": number})
+        driver.run()
+        given = [(record.key, record.value) for record in driver.read("out")]
+        for key in range(5):
+            assert [n for of, n in given if of == f"k{key}"] == list(range(key, 300, 5))

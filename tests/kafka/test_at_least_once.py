@@ -95,6 +95,32 @@ def test_what_ends_between_outputs_and_positions_is_worked_off_again_with_state_
     assert world.group() == sum(world.system.end_offsets(f"{world.name}-in").values())
 
 
+def test_state_is_exact_through_changes_of_the_factor_whose_first_rounds_end_halfway(
+    world: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing: list[str] = []
+    flush = FlushedLane._flush
+
+    def break_once(self: Any, what: str) -> None:
+        flush(self, what)
+        if what == "its outputs" and failing:
+            raise RoundFailedError(failing.pop())
+
+    monkeypatch.setattr(FlushedLane, "_flush", break_once)
+    for number, factor in enumerate((1, 8, 2, 1), start=1):
+        if number > 1:
+            with hr.elasticity(world.name, world.url) as scales:
+                scales.set(factor)
+        world.send(50)
+        failing.append("the machine went down between outputs and checkpoints")
+        world.run()
+        assert not failing
+        assert world.counts() == {f"k{i}": 10 * number for i in range(5)}
+        assert 50 * number < world.copies()
+        names = {task.rpartition("/")[2] for task in world.checkpoints()}
+        assert {int(parts[2]) if len(parts := name.split("-")) == 3 else 1 for name in names} == {factor}
+
+
 def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It slept between its outputs and its checkpoint, while another driver took over."""
     world.send(10)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.adapters.kafka_server.process import free_ports
+from headrace.adapters.common.server_process import free_ports
 from kafka.clients import make_topic, read, write
 
 pytestmark = pytest.mark.kafka

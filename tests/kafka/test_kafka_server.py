@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from headrace.adapters.kafka_server.process import brokers_known_to
+from headrace.adapters.kafka_server.answers import brokers_known_to
 from headrace.adapters.kafka_server.settings import BrokerPorts, ClusterPlan, as_text, server_properties
 from headrace.errors import ConfigError, SetupError
 from headrace.testing import KafkaServer

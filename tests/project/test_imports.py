@@ -1,7 +1,7 @@
 """Holds the import table against the code, read with `ast`: what a module imports, wherever in it, counts.
 
-    cli, testing -> demo -> application -> client -> wiring -> driver | worker | dsl | adapters -> serdes, state
-    -> exchange, codec -> ports, config -> core -> model -> errors -> terminal_text
+    cli, testing -> demo -> application -> client -> wiring -> driver | worker | dsl | adapters -> serdes, state, group
+    -> exchange, codec -> ports, coordination, config -> core -> model -> errors -> terminal_text
 
 A module may import what is on a lower level, and its own group; never another group of its own level. So the driver and the
 worker never meet: what they tell each other is in `exchange`. The public names in `headrace` itself are for the uppermost
@@ -27,9 +27,9 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
-    frozenset({"ports", "config", "environment"}),
+    frozenset({"ports", "coordination", "config", "environment"}),
     frozenset({"exchange", "codec"}),
-    frozenset({"serdes", "state", "adapters.common"}),
+    frozenset({"serdes", "state", "group", "adapters.common"}),
     frozenset({"driver", "worker", "dsl", "adapters"}),
     frozenset({"wiring"}),
     frozenset({"client"}),
@@ -45,6 +45,7 @@ LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
 ONLY_IN = {
     "pyspark": "adapters.spark",
     "py4j": "adapters.spark",
+    "kazoo": "adapters.zookeeper",
     "lmdb": "adapters.lmdb",
     "confluent_kafka": "adapters.kafka",
     "confluent_kafka.schema_registry": "serdes",  # ships with it, and speaks HTTP to another server

@@ -28,5 +28,6 @@ def test_a_row_says_where_and_what_tests_it_or_why_not(row: str) -> None:
     for place in re.findall(r"`([\w/]+(?:\.py|/))`", where):
         beside = [package / Path(other).parent / place for other in re.findall(r"`([\w/]+\.py)`", where)]
         assert any(path.exists() for path in (package / place, *beside)), place
-    for place in re.findall(r"`(tests/[\w/.]+)`", tests):
+    for place, name in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", tests):
         assert (ROOT / place).exists(), place
+        assert not name or f"def {name}(" in (ROOT / place).read_text(encoding="utf-8"), name

@@ -40,11 +40,13 @@ DEFINED_TWICE = frozenset(
 )  # fmt: skip
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.
 CRUMBS = {
+    "adapters.kafka_server.answers": "Kafka's wire format",
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "driver.planning.load_plan": "what any process does that runs a plan",
     "wiring.foreground": "it imports what only a terminal needs",
+    "wiring.local_stores": "what is done on the machines of workers",
     "wiring.worker.fold_process": "a process of its own",
 }
 

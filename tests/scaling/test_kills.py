@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import headrace as hr
 from expansion.killing import REST, ROUND_STEPS
+from headrace.model.change import Outcome
 from scaling.scaling_job import FIRST_FACTOR
 from scaling.world import ScalingWorld
 from support.checker import KillReport
@@ -41,11 +44,23 @@ def killed(folder: Path, children: Children, shape: str, place: Place, steps: Se
     world.finish(keys=REST)
     world.finish(keys=REST)  # a merge of tasks that were apart was left to this start
     assert world.factors() == {factor}
+    assert each_change_was_applied_once(world)
     world.judge(report)
     world.close()
     print(report)
     report.verify(landed_min=len(steps))
     return report
+
+
+def each_change_was_applied_once(world: ScalingWorld) -> bool:
+    """On record each change goes on from the one before, and no request is left."""
+    with hr.elasticity(world.name, world.url) as scales:
+        applied = [one for one in scales.history() if one.outcome is Outcome.APPLIED]
+        for title in {one.what for one in applied}:
+            mine = [(one.before, one.after) for one in applied if one.what == title]
+            assert all(after == before for (_, after), (before, _) in pairwise(mine)), mine
+            assert all(before != after for before, after in mine), mine
+        return bool(applied) and not scales.open_requests()
 
 
 def next_factor(factor: int, *, is_merge: bool) -> int:

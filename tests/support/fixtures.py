@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from headrace.adapters.zookeeper_server.server import ZooKeeperServer
+from headrace.errors import SetupError
 from support.children import Children
 from support.world import Place, World
+from support.zookeepers import MemoryPlace, RealPlace
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +73,40 @@ def world(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Itera
     """An application on each of the systems: of the class `WORLD` of the test's module, where it has one."""
     with getattr(request.module, "WORLD", World)(tmp_path, place) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeperServer | str]:
+    """One ZooKeeper for all tests of a run, or why there is none. A test may stop it, and starts it again."""
+    try:
+        server = ZooKeeperServer().start()
+    except SetupError as error:
+        yield str(error)
+        return
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def real_zookeeper(
+    zookeeper_server: ZooKeeperServer | str, without_server: Callable[[str, str], NoReturn]
+) -> Iterator[RealPlace]:
+    """The session's server, without the nodes of the test before."""
+    if isinstance(zookeeper_server, str):
+        without_server("ZooKeeper", zookeeper_server)
+    if zookeeper_server.pid is None:
+        zookeeper_server.restart()
+    place = RealPlace(zookeeper_server)
+    place.delete_all()
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def zookeeper(request: pytest.FixtureRequest) -> Any:
+    """Each of the implementations of the port `headrace.coordination`."""
+    return MemoryPlace() if request.param == "memory" else request.getfixturevalue("real_zookeeper")

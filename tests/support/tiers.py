@@ -1,6 +1,6 @@
 """What a test needs besides this process, and the tiers that follow from it: `make test-unit`, `make test`.
 
-A test of the tier `unit` needs no Kafka, no Spark, and kills nothing. The marker is set here, by what a test's markers and
+A test of the tier `unit` needs no server, no Spark, and kills nothing. The marker is set here, by what a test's markers and
 fixtures say; a test that has it and starts a broker or Spark all the same fails with a word on how to mark it.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 BROKER_FIXTURES = ("kafka_server", "broker", "own_broker", "on_kafka")
+ZOOKEEPER_FIXTURES = ("zookeeper_server", "real_zookeeper", "own_zookeeper")
 MEMORY = Path("/dev/shm")  # an fsync costs nothing there, and milliseconds on a disk
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -25,9 +26,10 @@ class Need(IntEnum):
     """What a test needs, from the least to the most."""
 
     NOTHING = 0
-    KAFKA = 1
-    KILLS = 2
-    SPARK = 3
+    ZOOKEEPER = 1
+    KAFKA = 2
+    KILLS = 3
+    SPARK = 4
 
 
 def need_of(item: pytest.Item) -> Need:
@@ -36,15 +38,15 @@ def need_of(item: pytest.Item) -> Need:
         return Need.SPARK
     if item.get_closest_marker("chaos"):
         return Need.KILLS
-    if item.get_closest_marker("kafka") or _names_a_broker(item):
+    if item.get_closest_marker("kafka") or _names(item, "kafka", BROKER_FIXTURES):
         return Need.KAFKA
-    return Need.NOTHING
+    return Need.ZOOKEEPER if _names(item, "zookeeper", ZOOKEEPER_FIXTURES) else Need.NOTHING
 
 
-def _names_a_broker(item: pytest.Item) -> bool:
-    """A fixture that is a broker, or the parameter by which a suite asks for one on Kafka."""
+def _names(item: pytest.Item, parameter: str, fixtures: tuple[str, ...]) -> bool:
+    """Whether it has a fixture that is a server, or the parameter by which a suite asks for one."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return "kafka" in map(str, parameters) or any(name in BROKER_FIXTURES for name in getattr(item, "fixturenames", ()))
+    return parameter in map(str, parameters) or any(name in fixtures for name in getattr(item, "fixturenames", ()))
 
 
 def mark_units(items: Iterable[pytest.Item]) -> None:
@@ -65,15 +67,17 @@ def heaviest_files_first(items: list[pytest.Item]) -> None:
 
 
 def forbid_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a broker or a Spark that is started from now on an error of the test."""
+    """Make a broker, a ZooKeeper or a Spark that is started from now on an error of the test."""
     from pyspark import SparkContext
 
     from headrace.adapters.kafka_server.cluster import Cluster
+    from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         pytest.fail("a test of the tier `unit` starts a server: mark it `kafka`, `spark` or `chaos`")
 
     monkeypatch.setattr(Cluster, "start", refuse)
+    monkeypatch.setattr(ZooKeeperServer, "start", refuse)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
 
 

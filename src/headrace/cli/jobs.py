@@ -106,7 +106,9 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     reported, the lag too. A sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
     """
     with opened(target) as job:
-        measured = {name: _metrics_by_task(one) for name, one in job.store.status().items()}
+        reported = job.store.status()
+        measured = {name: _metrics_by_task(one) for name, one in reported.items()}
+        restoring = {one["task"]: one for sub in reported.values() for one in sub.get("restoring", ())}
         notes = job.notes(job.model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
@@ -116,6 +118,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
                 "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
                 "lag": job.lag_of([task]),
                 "location": container.location_id,
+                "restoring": restoring.get(str(task.name)),
                 "metrics": measured.get(sub.name or "source", {}).get(str(task.name), {}),
             }
             for sub in job.model.sub_topologies
@@ -199,8 +202,20 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: {sub['scale_waits_for']}")
         if sub.get("autosizing"):
             print(f"{name}: autosizing: {sub['autosizing']['cause']}: {sub['autosizing']['reason']}")
+        for one in sub.get("restoring", ()) if found["running"] else ():
+            print(f"{name}: {_restoring_text(one)}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
+
+
+def _restoring_text(one: Mapping[str, Any]) -> str:
+    """How far the local store of a task is."""
+    what = f"the store of {one['task']} at {one['location']}"
+    if one["problem"]:
+        return f"{what} is restored in a round, as it could not be in the background: {one['problem']}"
+    left = "" if one["left_s"] is None else f", about {one['left_s']:,.0f} s left"
+    done, total = one["done_bytes"] / 1e6, one["total_bytes"] / 1e6
+    return f"{what} is restored: {done:,.1f} of {total:,.1f} MB, {one['entries']:,} entries{left}"
 
 
 @about_an_application

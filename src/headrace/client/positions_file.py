@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -12,6 +13,7 @@ from headrace.errors import ConfigError, hint_of_missing
 from headrace.model.durations import time_text
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
 from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 
 VERSION = 1
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -95,7 +97,7 @@ def wanted_of(
             f"these positions are of application {exported.application!r}, not of {job.application!r}",
             "--force takes them all the same, where the streams and partitions are the same",
         )
-    wanted = [_wanted(job, one) for one in exported.positions]
+    wanted = _lowest(place for one in exported.positions for place in _wanted(job, one))
     left_out = frozenset() if repartitions else job.internal
     waiting = {known.entry.key.ssp for known in job.unspent if known.status is None}
 
@@ -107,7 +109,16 @@ def wanted_of(
     return [(key, one) for key, one in moving if is_elsewhere(key, one.position)]
 
 
-def _wanted(job: StoredJob, one: ExportedPosition) -> tuple[StartpointKey, Startpoint]:
+def _lowest(wanted: Iterable[tuple[StartpointKey, int]]) -> list[tuple[StartpointKey, Startpoint]]:
+    """Of several positions for one task, those of the virtual tasks that it came of, the lowest: no record is left out."""
+    found: dict[StartpointKey, int] = {}
+    for key, offset in wanted:
+        found[key] = min(offset, found.get(key, offset))
+    return [(key, Startpoint(PositionType.SPECIFIC_OFFSET, offset)) for key, offset in found.items()]
+
+
+def _wanted(job: StoredJob, one: ExportedPosition) -> Iterator[tuple[StartpointKey, int]]:
+    """Of a virtual task that is no more, for those that have its keys now."""
     streams = job.model.partition_counts
     if one.stream not in streams:
         raise ConfigError(
@@ -121,10 +132,25 @@ def _wanted(job: StoredJob, one: ExportedPosition) -> tuple[StartpointKey, Start
             f"is a position: it reads {streams[one.stream]} partitions",
             "take it out of the file; after an expansion of the stream start the job first",
         )
-    task = None if one.task is None else job.task(one.task, one.stream)
-    if task is not None and task not in job.owners[ssp]:
+    if one.task is None:
+        yield StartpointKey(ssp), one.offset
+        return
+    if now := _after_another_factor(one.task, job.owners[ssp]):
+        yield from ((StartpointKey(ssp, task), one.offset) for task in now)
+        return
+    task = job.task(one.task, one.stream)
+    if task not in job.owners[ssp]:
         raise ConfigError(
             f"task {task} does not read partition {one.partition} of stream {one.stream!r}",
             "take `task` out of that position: then it counts for every task that reads the partition",
         )
-    return StartpointKey(ssp, task), Startpoint(PositionType.SPECIFIC_OFFSET, one.offset)
+    yield StartpointKey(ssp, task), one.offset
+
+
+def _after_another_factor(text: str, readers: Collection[TaskName]) -> list[TaskName]:
+    """The readers of a partition that have the keys of a task of another factor; none where it is one of them, or no task."""
+    try:
+        task = TaskName.parse(text)
+    except ValueError:
+        return []
+    return [] if task in readers else [reader for reader in readers if reader.shares_keys_with(task)]

@@ -229,6 +229,18 @@ class Config(Mapping[str, Any]):
         "On a cluster: time in seconds for which the tasks of a location wait whose executors have ended; then they move.",
         least=0,
     )
+    restore_inline_bytes: int = _key(
+        4 * 1024 * 1024,
+        "On a cluster: maximum number of bytes of state files that are read in a round to restore the local stores of a "
+        "container; more than that is restored in the background, and the container takes no part in rounds until then.",
+        least=0,
+    )
+    local_store_retention_s: float = _key(
+        86_400.0,
+        "A local store that was not used for this many seconds is removed, unless its task is assigned to the machine that has "
+        "it; checked when a job starts and every hour.",
+        least=0,
+    )
     location_id: str | None = _key(
         None,
         "On a cluster: where an executor is, as its disk goes, so that tasks stay near their state: a text, env:NAME for a "

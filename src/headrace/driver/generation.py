@@ -266,7 +266,7 @@ class Generation:
         if self._slowed_by[runner.sub.name]:
             return None
         planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
-        if planned is not None and self.caught_up:
+        if self.caught_up and (planned is not None or runner.planner.waits_for):  # what sits out is behind, and not held back
             self.caught_up.progressed(runner)
         return planned
 
@@ -379,6 +379,7 @@ class Generation:
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
             "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
             "autosizing": self._watch.autosizing_of(runner.sub.title),
+            "restoring": runner.restoring(),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
         }

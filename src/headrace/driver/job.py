@@ -61,13 +61,16 @@ class JobPreparer:
             maintenance.clear_up()
         planner.backend.processor_store.begin(epoch, plan.model)
         self.paths.control.begin(epoch)
+        if planner.backend.restoration is not None:
+            planner.backend.restoration.begin(epoch)
         return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
 
     def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
         threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
-        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead)
+        restored = config.restore_inline_bytes
+        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead, restored)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 
@@ -361,6 +364,8 @@ class Job:
         while True:
             with self._tidying:
                 self._generation.maintenance.tidy()
+            if self._launched.backend.retention is not None:
+                self._launched.backend.retention.look(self.plan, time.monotonic())
             if self._stopping.wait(TIDY_S):
                 return
 

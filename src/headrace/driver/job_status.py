@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.driver.autosizing import AutosizingStatus
+from headrace.driver.store_restoration import RestoringStatus
 
 if TYPE_CHECKING:
     from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -35,12 +36,14 @@ class ProgressStatus(TypedDict):
 class SubTopologyStatus(ProgressStatus):
     """One sub-topology. `scale_waits_for`: why another elasticity factor is not in force yet; empty where none waits.
     `autosizing`: what the built-in controller decided last, None where it is off.
+    `restoring`: on a cluster, the tasks whose local stores are restored in the background.
     `metrics`: by name, since the plan was made: a number; of tasks and containers `sum` and `max`; and loads of the last 10 and
     60 s."""
 
     waiting_for: str
     scale_waits_for: str
     autosizing: AutosizingStatus | None
+    restoring: list[RestoringStatus]
     stopped_by: str
     metrics: ShownMetrics
 

@@ -84,6 +84,15 @@ class EngineFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreWork:
+    """What a worker at `location` is asked about the local stores of a container there, as bytes that
+    `wiring.worker.store_restoring` understands."""
+
+    location: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DriverAddress:
     """Where workers on other machines reach the driver: they connect with `host`, a name or an address, and it listens
     at its address `bind`."""
@@ -147,6 +156,10 @@ class Engine(Protocol):
 
     def cancel(self, round_id: str) -> None:
         """Cancel what runs for the round, and what would be started for it."""
+
+    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
+        """Ask workers how far the stores are that they restore in the background, each at its location if that can be; an
+        answer for each, at once. `EngineFailure` where no answer comes."""
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         """Run `work` on each machine that has workers; what does not end within that time is cancelled. Raises nothing:

@@ -80,7 +80,9 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
     the driver's. `known_failures`: records that never enter the expressions, and are rejected instead. `threads`: how many work
     on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number. `location`:
-    where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured."""
+    where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured.
+    `restore_inline_bytes`: so many bytes of state files opening its stores may read; where it is more the container declines;
+    None: any number."""
 
     round_id: str
     epoch: int
@@ -104,6 +106,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     lead: int | None = None
     location: str | None = None
     location_id: str | None = None
+    restore_inline_bytes: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -138,7 +141,8 @@ class TaskMeasures(msgspec.Struct, frozen=True, array_like=True):
 
 class ContainerMeasures(msgspec.Struct, frozen=True):
     """What was measured of one container in one round, named as in `TaskMeasures`. `records_fetched`: without those that the
-    engine has read for it. `tasks`: those that had anything to do. `threads`: how many processed rows."""
+    engine has read for it. `tasks`: those that had anything to do. `threads`: how many processed rows. `restored_bytes`: so
+    much of state files was read to open local stores."""
 
     threads: int = 1
     records_fetched: int = 0
@@ -146,14 +150,15 @@ class ContainerMeasures(msgspec.Struct, frozen=True):
     keyhash_compute_ns: int = 0
     commit_ns: int = 0
     tasks: list[TaskMeasures] = []
+    restored_bytes: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The one row that a container yields. `declined`: where it was run, as that is not its location: it has done nothing, and
-    has no part in the round. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
-    `far_times`: the first of each stream. `worked_s`: for so long tasks processed rows, summed over threads, and of that
-    `waited_s` for something else than a processor."""
+    """The one row that a container yields. `declined`: where it was run, as that is not its location; `missing`: by task how
+    many bytes of state files are to be read first: in both cases it has done nothing, and has no part in the round.
+    `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's side of the system gave for the writes
+    (`ports.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long tasks
+    processed rows, summed over threads, and of that `waited_s` for something else than a processor."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -171,6 +176,11 @@ class Summary(msgspec.Struct, frozen=True):
     error: str | None = None
     measures: ContainerMeasures = ContainerMeasures()
     declined: str | None = None
+    missing: dict[str, int] = {}
+
+    @property
+    def has_declined(self) -> bool:
+        return self.declined is not None or bool(self.missing)
 
 
 encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode

@@ -185,29 +185,45 @@ class StateFiles:
         """The batches of `file`, in order, of its `slots` only; size and checksum are checked before the first one is given. A
         large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
         damaged."""
-        found = self._all_batches(file)
-        return found if file.slots is None else batches_within(found, file.slots, file.whole)
+        return (batch for _, _, batch in self.numbered_batches(file))
 
-    def _all_batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
+    def numbered_batches(self, file: StateFile, start: int = 0) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """The same from batch `start` on: the number of each in the file, how many the file has, and the batch. Of a large file
+        the checksum is checked where all of it is read: a later start is of a reader that has done so before."""
+        for number, count, batch in self._all_batches(file, start):
+            if file.slots is None:
+                yield number, count, batch
+            else:
+                yield from ((number, count, part) for part in batches_within([batch], file.slots, file.whole))
+
+    def remembers(self, file: StateFile) -> bool:
+        """Whether the batches of `file` are in memory, and nothing has to be read."""
+        with self._lock:
+            return file.name in self._remembered
+
+    def _all_batches(self, file: StateFile, start: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         with self._lock:
             remembered = self._remembered.get(file.name)
         if remembered is not None:
-            yield from remembered[0]
+            batches = remembered[0]
+            yield from ((number, len(batches), batches[number]) for number in range(start, len(batches)))
             return
         try:
-            source = self._checked_source(file)
+            source = self._checked_source(file, is_checked=start > 0)
             with source, pa.ipc.open_file(source) as reader:
-                for index in range(reader.num_record_batches):
+                for index in range(start, reader.num_record_batches):
                     batch = reader.get_batch(index)
                     if batch.num_rows:
-                        yield batch
+                        yield index, reader.num_record_batches, batch
         except FileNotFoundError:
             self._refuse(file, f"expected {file.bytes} bytes, found no such file")
         except (OSError, pa.ArrowInvalid) as error:
             self._refuse(file, f"it cannot be read: {error}")
 
-    def _checked_source(self, file: StateFile) -> pa.NativeFile:
+    def _checked_source(self, file: StateFile, *, is_checked: bool) -> pa.NativeFile:
         checksum, size = xxhash.xxh3_64(), 0
+        if is_checked and file.bytes > self._in_memory_bytes_max:
+            return self._fs.open_input_file(self._path(file.name))
         chunks = []
         with self._fs.open_input_stream(self._path(file.name)) as stream:
             while chunk := stream.read(_CHUNK_BYTES):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from headrace.config.loading import Config
 from headrace.core.affinity.admission import Admission
+from headrace.environment import checked_folder
 from headrace.errors import ConfigError, StateError
 from headrace.exchange.engine import Engine, WorkerCheck
 from headrace.state.files import StateFiles
-from headrace.wiring.folders import log_folder_of, sign, state_uri_of
+from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, state_uri_of
 from headrace.wiring.worker.greeting import answer_to, versions_here
 
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
@@ -57,9 +58,11 @@ def check_cluster_settings(config: Config) -> None:
 def wait_for_workers(
     engine: Engine, application: str, config: Config, run_id: str, is_stateful: bool, say: Callable[[str], None]
 ) -> None:
-    """Wait for the executors of a cluster; nothing where the engine's workers are on this machine. `ConfigError` for settings
-    that are not for a cluster: spark-submit may have named the master. `SetupError` where no executor may work."""
+    """Wait for the executors of a cluster; where they are on this machine the stores' folder is tried. `ConfigError` for
+    settings that are not for a cluster: spark-submit may have named the master. `SetupError` where no executor may work."""
     if engine.driver_address is None:
+        if is_stateful:
+            checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
         return
     if is_stateful:
         check_cluster_settings(config)

@@ -7,11 +7,9 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
-from headrace.adapters.lmdb import seal
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
@@ -19,9 +17,11 @@ from headrace.core.topology.resolution import has_open_types, resolved, through_
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
-from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
+from headrace.driver.maintenance.store_retention import StoreRetention
+from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine, take_application
 from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.driver.store_restoration import StoreRestoration
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError
 from headrace.exchange.engine import Engine, RoundControl
@@ -29,18 +29,16 @@ from headrace.model.topology import Node, Source, Topology
 from headrace.ports import DriverLease, ProcessorStore
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
 from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri, wait_for_workers
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
+from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.spark_sessions import is_elsewhere, spark_engine
+from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
 from headrace.wiring.store_process import StoreProcess
-from headrace.wiring.worker.location import local_folder_of
 
-LOG, STATE_LOG = logging.getLogger("headrace"), logging.getLogger("headrace.state")
-SEAL_S_MAX = 5.0
-SEAL_START_S_MAX = 25.0  # until workers on other machines begin to seal
+LOG = logging.getLogger("headrace")
 
 
 def started(
@@ -101,13 +99,18 @@ def launched(
         )
         cluster = None if address is None else ClusterView(engine, config.processor_return_wait_s)
         builder = None if address else partial(StoreProcess, app.name, paths)
-        backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster)
+        restoration = None if cluster is None else StoreRestoration(engine, cluster, app.name, paths)
+        removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
+        retention = StoreRetention(removing, in_background=cluster is not None) if stateful else None
+        backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        closers.insert(1 if address is None else len(closers), _sealing(engine, paths, prepared.plan))
+        closers.insert(1 if address is None else len(closers), sealing(engine, paths, prepared.plan))
+        if restoration is not None:
+            closers.append(restoration.close)
         return LaunchedJob(prepared, preparer, lease, lambda: _close(closers))
     except BaseException:
         _close(closers)
@@ -119,7 +122,7 @@ def _check_places(app: Application, config: Config, stateful: bool, is_on_spark:
     check_state_uri(config)
     if stateful and is_on_spark and is_elsewhere(app, config):
         check_cluster_settings(config)
-    elif stateful:
+    elif stateful and not (is_on_spark and is_submitted()):  # where that runs is known once Spark has started
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
 
 
@@ -157,23 +160,6 @@ def _now_us() -> int:
 
 def _lease(run_id: str) -> DriverLease:
     return holders.this_process(run_id, _now_us())
-
-
-def _sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], None]:
-    """What seals, at the end of a run, the stores of all tasks on each machine that has workers: the next run need not scan
-    them."""
-    tasks = [task.name for sub in plan.subs if has_state(sub) for task in plan.model.sub_topology(sub.name).tasks]
-    folders = [task_folder_of(plan.topology.application, task) for task in tasks]
-    work = partial(_seal_stores, paths.local_store_dir, folders, paths.run_id)
-    return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
-
-
-def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
-    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
-    started, boot_id = time.monotonic(), holders.boot_id()
-    stores = Path(local_folder_of(local_store_dir))
-    sealed = [seal(stores / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
-    STATE_LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:

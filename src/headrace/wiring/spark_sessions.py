@@ -77,9 +77,15 @@ def log_dir_of(config: Config) -> Path:
     return Path(local_store_dir_of(config if is_here else Config())).parent / "logs"
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, so that it has named the master."""
+    from headrace.adapters.spark import gateway
+
+    return gateway.is_submitted()
+
+
 def is_elsewhere(app: Application, config: Config) -> bool:
     """Whether it is known, before Spark is started, that its executors are no part of this process."""
-    from headrace.adapters.spark.gateway import is_submitted
     from headrace.adapters.spark.session import is_in_one_process
 
     open_one = app.session.given if app.session.running is None else app.session.running
@@ -103,6 +109,7 @@ def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.in_worker import WorkerFunctions
     from headrace.wiring.worker.engine_rows import decoded_prefix, read_prefix, run_prepared
     from headrace.wiring.worker.entry import run_containers
+    from headrace.wiring.worker.store_restoring import restore
 
     options: Mapping[str, str] | None = None
     read = read_prefix
@@ -116,7 +123,7 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    functions = WorkerFunctions(run_containers, run_prepared, read)
+    functions = WorkerFunctions(run_containers, run_prepared, read, restore)
     return SparkEngine(made, functions, ours, close_session, options)
 
 

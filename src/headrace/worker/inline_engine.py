@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.topology.program import Program
 from headrace.errors import NotSupportedError
-from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, WorkerCheck
+from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, RestoreWork, WorkerCheck
 
 
 class InlineEngine:
@@ -50,6 +50,10 @@ class InlineEngine:
 
     def cancel(self, round_id: str) -> None:
         """Containers look at the round's signals; there is nothing else to cancel."""
+
+    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
+        """Containers that run in this process have no location, and restore in their rounds."""
+        raise AssertionError("no container has declined")
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         work()

@@ -52,7 +52,8 @@ class Measures:
             if run.counters["records"] or run.state_if_open is not None
         ]
         commit_ns = round(commit_ms * 1e6)
-        return ContainerMeasures(tasks.threads, self.fetched, self._read_ns, self._hash_ns, commit_ns, found)
+        restored = sum(run.state.restored_bytes for run in runs if run.state_if_open is not None)
+        return ContainerMeasures(tasks.threads, self.fetched, self._read_ns, self._hash_ns, commit_ns, found, restored)
 
 
 def _task_measures(run: TaskRun, process_s: float, wait_s: float) -> TaskMeasures:

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess, brokers_known_to, free_ports, is_free
+from headrace.adapters.common.server_process import STOP_S_MAX, ServerProcess, free_ports, is_free
+from headrace.adapters.kafka_server.answers import brokers_known_to
 from headrace.adapters.kafka_server.settings import (
     HOST,
     BrokerPorts,
@@ -80,7 +81,7 @@ class Cluster(ABC):
         self._security, self._heap_mb = security, heap_mb
         self.tell = tell or _say
         self._users = dict(users or {"alice": f"pw-{secrets.token_hex(8)}"})
-        self._processes: dict[int, BrokerProcess] = {}
+        self._processes: dict[int, ServerProcess] = {}
         self._plan: ClusterPlan | None = None
         self._folder: Path | None = None
         self._removal: weakref.finalize[..., Cluster] | None = None
@@ -187,7 +188,7 @@ class Cluster(ABC):
         assert self._plan is not None, "the Kafka server was not started: use `with`, or start()"
         return self._plan
 
-    def _chosen(self, broker: int | None) -> dict[int, BrokerProcess]:
+    def _chosen(self, broker: int | None) -> dict[int, ServerProcess]:
         if broker is None:
             return dict(self._processes)
         if broker not in self._processes:
@@ -245,7 +246,7 @@ class Cluster(ABC):
             file = home / "server.properties"
             file.touch(mode=0o600)
             file.write_text(as_text(server_properties(plan, node, home / "data")), encoding="utf-8")
-            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, temporary)
+            self._processes[node] = ServerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, temporary)
             if not (home / "data" / "meta.properties").exists():
                 new[self._processes[node].log] = file
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -256,7 +257,7 @@ class Cluster(ABC):
             if not all(pool.map(lambda log: _is_run([*formatting, str(new[log])], log, environ), new)):
                 raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
 
-    def _wait_until_ready(self, waited_for: Mapping[int, BrokerProcess]) -> None:
+    def _wait_until_ready(self, waited_for: Mapping[int, ServerProcess]) -> None:
         """Until each of them, and every other one that runs, is known to each of them."""
         plan, end = self._started_plan(), time.monotonic() + START_S_MAX
         left = sorted(waited_for)

@@ -55,12 +55,23 @@ def checksum_sum(stored: Iterable[bytes]) -> int:
     return int(np.frombuffer(joined, dtype=">u4").sum(dtype=np.uint64))
 
 
-class Meta(msgspec.Struct, frozen=True):
-    """What a store holds: the identity of the state, the number of its entries, and the sum of their checksums."""
+class Build(msgspec.Struct, frozen=True):
+    """How far a store is that is being made: all of the files up to `files`, and of those up to `reading` also the first
+    `batches` of the last one. Both as `core.keys.heads.chain_of` names them."""
+
+    files: str
+    reading: str
+    batches: int
+
+
+class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a store holds: the identity of the state, the number of its entries, and the sum of their checksums; or how far it
+    is, while it is being made."""
 
     identity: str = EMPTY
     entries: int = 0
     checksums: int = 0
+    build: Build | None = None
 
     KEY: ClassVar[bytes] = b"state"
 

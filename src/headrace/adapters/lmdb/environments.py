@@ -21,7 +21,7 @@ import lmdb
 import pyarrow as pa
 from msgspec.structs import replace
 
-from headrace.adapters.lmdb.entries import META_DB, Meta, packed
+from headrace.adapters.lmdb.entries import META_DB, Build, Meta, packed
 from headrace.errors import DiskFullError, StateError, StoreDamagedError
 from headrace.state.batches import db_of
 
@@ -121,26 +121,22 @@ class Environment:
                 return False
             for batch in changes():
                 meta = self._change(txn, opened, meta, batch)
-            self._write_meta(txn, opened, replace(meta, identity=after))
+            self._write_meta(txn, opened, replace(meta, identity=after, build=None))
             if applying is not None:
                 applying()
             return True
 
         return self._in_transaction(attempt)
 
-    def load(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows."""
-        rows = 0
-        for batch in batches:
+    def load(self, batch: pa.RecordBatch, build: Build) -> None:
+        """Apply a batch to a store that is being made, in a transaction of its own, which says how far it is then."""
 
-            def attempt(txn: Any, opened: dict[str, Any], batch: pa.RecordBatch = batch) -> bool:
-                meta = self._change(txn, opened, self.meta(txn), batch)
-                self._write_meta(txn, opened, meta)
-                return True
+        def attempt(txn: Any, opened: dict[str, Any]) -> bool:
+            meta = self._change(txn, opened, self.meta(txn), batch)
+            self._write_meta(txn, opened, replace(meta, build=build))
+            return True
 
-            self._in_transaction(attempt)
-            rows += batch.num_rows
-        return rows
+        self._in_transaction(attempt)
 
     def _in_transaction(self, attempt: Callable[[Any, dict[str, Any]], bool]) -> bool:
         """Run `attempt(txn, newly opened handles)` and commit; again with a map twice as large while it is full."""

@@ -9,34 +9,28 @@ import logging
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import islice
-from operator import lt
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from lmdb import verify as structure
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
-from headrace.adapters.lmdb.entries import Meta, unpacked_many
-from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
+from headrace.adapters.lmdb.building import Progress, StoreBuild, no_progress
+from headrace.adapters.lmdb.environments import DATA_FILE, Environment
 from headrace.adapters.lmdb.ownership import owned, owned_now
+from headrace.adapters.lmdb.scanning import check_entries, check_structure
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.store_status import StoreStatus, check_seal, read_status, write_status
-from headrace.core.keys.heads import added_files, apart_at_first
+from headrace.core.keys.heads import added_files
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
 from headrace.state.files import StateFiles
 
 _log = logging.getLogger("headrace.state")
-_VERIFIED_AT_ONCE = 16_384
-_structure_problems: Callable[..., list[str]] = structure.verify
 
 
 @contextmanager
@@ -67,22 +61,25 @@ def open_task_store(
             raise
         finally:
             store.end()
-            opening.close(store.is_damaged)
+            opening.close(store.is_damaged, store.identity)
             for note in store.notes:
                 _log.log(logging.WARNING if note in store.troubles else logging.INFO, "local store %s: %s", place, note)
 
 
-def prepare_task_store(folder: Path, head: Head, files: StateFiles, *, run_id: str, boot_id: str) -> int:
-    """Make the local store of a task that is not there yet, under `folder`, or bring the one that was made to `head`; how many
-    entries it has. The first opening by its task adds the files that came since, if the head has come from this one. Errors as
-    for `open_task_store`; `StateError` too where another process has the folder."""
+def prepare_task_store(
+    folder: Path, head: Head, files: StateFiles, *, run_id: str, boot_id: str, progress: Progress = no_progress
+) -> int:
+    """Make the local store of a task before that opens it, under `folder`, or bring the one that is there to `head`; how many
+    entries it has. The first opening by its task adds the files that came since, if the head has come from this one.
+    `progress` is called after each batch of a store that is made. Errors as for `open_task_store`; `StateError` too where
+    another process has the folder."""
     folder = folder.absolute()
     refuse_network_file_system(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with owned_now(folder) as is_ours:
         if not is_ours:
             raise StateError(f"local store {folder}: expected one that is not in use, found that another process uses it")
-        opening = _Opening(folder, head, files, run_id, boot_id, [], None)
+        opening = _Opening(folder, head, files, run_id, boot_id, [], None, progress)
         try:
             store = opening.store()
             store.begin()
@@ -91,7 +88,7 @@ def prepare_task_store(folder: Path, head: Head, files: StateFiles, *, run_id: s
         except StoreDamagedError:
             opening.close(damaged=True)
             raise
-        opening.close(damaged=False, prepared=head)
+        opening.close(damaged=False, identity=head.identity, prepared=head)
         return entries
 
 
@@ -106,8 +103,10 @@ class _Opening:
     boot_id: str
     troubles: list[str]
     applying: Callable[[], None] | None
+    progress: Progress = no_progress
     notes: list[str] = field(init=False)
     is_restored: bool = False
+    read_bytes: int = 0  # of state files
     environment: Environment | None = None
     status: StoreStatus | None = None
     prepared: Head | None = None  # its state, if it was made before its task was there
@@ -129,21 +128,21 @@ class _Opening:
             if self.environment is not None:
                 self.close(damaged=False)
             raise
-        return TaskStore(environment, self.notes, self.troubles, is_restored=self.is_restored)
+        return TaskStore(environment, self.notes, self.troubles, read_bytes=self.read_bytes, is_restored=self.is_restored)
 
-    def close(self, damaged: bool, prepared: Head | None = None) -> None:
-        """Record in the status that the store was left in order, and leave the environment to the next round."""
+    def close(self, damaged: bool, identity: str = "", prepared: Head | None = None) -> None:
+        """Record in the status how the store was left, and leave the environment to the next round."""
         environment, status = self.environment, self.status
         assert environment is not None and status is not None
         size = (environment.folder / DATA_FILE).stat().st_size
         left = replace(status, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid, prepared=prepared)
-        write_status(self.place, left)
+        write_status(self.place, replace(left, identity=identity or status.identity, used_us=_now_us()))
         environments.give_back(environment)
 
     def _usable(self) -> Environment | None:
         """The environment that is there, proved whole; None if there is none, `StoreDamagedError` if it is not."""
         status = read_status(self.place)
-        if status is None:
+        if status is None or status.building:
             return None
         folder = self.place / status.generation
         environments.close_others(self.place, folder)
@@ -151,7 +150,7 @@ class _Opening:
             size = (folder / DATA_FILE).stat().st_size
         except OSError:
             return None
-        if status.boot_id != self.boot_id:
+        if status.boot_id != self.boot_id and not self._is_as_sealed(status, folder):
             self.notes.append("rebuilt from its state files: the machine was restarted and the store was not synced")
             return None
         if status.damaged:
@@ -167,6 +166,17 @@ class _Opening:
         if status.in_use is None and status.txnid and environment.txnid != status.txnid:
             raise StoreDamagedError(f"expected transaction {status.txnid}, found {environment.txnid}")
         return environment
+
+    def _is_as_sealed(self, status: StoreStatus, folder: Path) -> bool:
+        """Whether all of a store that was sealed under another boot has come to the disk before that ended."""
+        if status.in_use is not None or not status.content:
+            return False
+        environments.close_others(self.place, None)
+        try:
+            check_seal(status, folder)
+        except StoreDamagedError:
+            return False
+        return True
 
     def _verified(self, status: StoreStatus, folder: Path) -> StoreStatus:
         """The status of a store that another process left, after all of it was looked at: by its seal, or by a scan."""
@@ -190,9 +200,8 @@ class _Opening:
         return replace(status, run_id=self.run_id, verifying=None, txnid=0 if status.in_use is not None else status.txnid)
 
     def _take(self, folder: Path, status: StoreStatus) -> Environment:
-        self.status = replace(
-            status, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="", prepared=None
-        )
+        owner = replace(status, boot_id=self.boot_id, run_id=self.run_id, in_use=os.getpid(), used_us=_now_us())
+        self.status = replace(owner, verifying=None, damaged=False, content="", prepared=None)
         write_status(self.place, self.status)
         self.environment = environments.take(folder)
         return self.environment
@@ -219,7 +228,7 @@ class _Opening:
             if file.kind is StateFileKind.SNAPSHOT:
                 return False  # it holds no deletions, so it needs an empty store, and is best loaded piece by piece
 
-            changes = partial(self.files.batches, file)
+            changes = partial(self._batches_of, (file,))
             if not environment.apply(states[index], states[index + 1], changes, self.applying):
                 return False
         return True
@@ -236,6 +245,7 @@ class _Opening:
 
     def _batches_of(self, files: Iterable[StateFile]) -> Iterator[pa.RecordBatch]:
         for file in files:
+            self.read_bytes += 0 if self.files.remembers(file) else file.counted_bytes
             yield from self.files.batches(file)
 
     def _rebuilt(self) -> Environment:
@@ -244,78 +254,29 @@ class _Opening:
             environments.give_back(self.environment)
             self.environment = None  # it is about to be removed: whatever fails from here on, there is nothing to close
         environments.close_others(self.place, None)
-        for folder in self.place.iterdir():
-            if folder.is_dir():
-                environments.remove(folder)
-        started, entries = time.monotonic(), 0
-        generation = uuid.uuid4().hex[:8]
-        folder = self.place / generation
-        environment = environments.take(folder)
+        build = StoreBuild(self.place, self.head, self.files, self.boot_id, self.progress)
+        started = time.monotonic()
+        environment = build.begun(self.run_id)
         try:
-            head_files = () if self.head is None else self.head.files
-            first = apart_at_first(head_files)  # by slot each comes behind the one before it: LMDB appends
-            for index, file in enumerate((*first, *head_files[len(first) :])):
-                entries += environment.load(self.files.batches(file))
-                _log.info("local store %s: %d entries read, file %d", folder, entries, index + 1)
+            entries = build.load(environment)
             environment.apply(EMPTY, identity_of(self.head), lambda: (), self.applying)
         except BaseException:
-            environments.remove(folder)
+            environments.remove(environment.folder)
             raise
+        finally:
+            self.read_bytes += build.read_bytes
         if self.head is not None:
             count, seconds = len(self.head.files), time.monotonic() - started
             read = f"{count} state file{'' if count == 1 else 's'}"
             self.notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
             self.is_restored = True
         environments.give_back(environment)
-        return self._take(folder, StoreStatus(generation, self.boot_id, self.run_id))
+        folder, identity = environment.folder, identity_of(self.head)
+        return self._take(folder, StoreStatus(folder.name, self.boot_id, self.run_id, identity=identity))
 
 
-# The scan: the proof that a store which another process left without a seal is whole: structure first, then every entry.
-# Costs 2 to 3.5 s per million keys on one core, in three passes. The pages, without LMDB, which may crash on a damaged
-# tree and says nothing about a damaged free list, after which it would overwrite live pages. The checksum of each entry,
-# and their sum. A look-up of every key, both ways round: a damaged separator hides keys that a scan still finds.
-
-
-def check_structure(folder: Path) -> None:
-    """`StoreDamagedError` unless LMDB's file in `folder` is sound page by page; LMDB is not asked."""
-    try:
-        problems: list[str] = _structure_problems(str(folder / DATA_FILE), subdir=False)
-    except Exception as error:  # it walks arbitrary bytes: whatever it trips over is damage
-        raise StoreDamagedError(f"local store {folder}: {type(error).__name__}: {error}") from error
-    if problems:
-        raise StoreDamagedError(f"local store {folder}: {problems[0]}" + ", …" * (len(problems) > 1))
-
-
-def check_entries(environment: Environment) -> None:
-    """`StoreDamagedError` unless every entry has its checksum, is found under its key, and all sum up as recorded."""
-    with damage_named(environment.folder), environment.lmdb.begin() as txn:
-        found = Meta()
-        for db in environment.databases:
-            with txn.cursor(db=environment.handles[db]) as cursor:
-                found = _checked_database(db, cursor, found)
-        recorded = environment.meta(txn)
-    if (found.entries, found.checksums) != (recorded.entries, recorded.checksums):
-        raise StoreDamagedError(
-            f"local store {environment.folder}: expected {recorded.entries} entries with sum {recorded.checksums:x}, "
-            f"found {found.entries} with {found.checksums:x}"
-        )
-
-
-def _checked_database(db: str, cursor: Any, found: Meta) -> Meta:
-    last = b""
-    is_at_entry = cursor.first()
-    while is_at_entry:
-        entries = list(islice(cursor.iternext(), _VERIFIED_AT_ONCE))
-        keys = [key for key, _ in entries]
-        unpacked_many(db, entries)
-        if not all(map(lt, [last, *keys], keys)):
-            raise StoreDamagedError(f"store {db}: keys are out of order")
-        if cursor.getmulti(keys) != entries or cursor.getmulti(keys[::-1]) != entries[::-1]:
-            raise StoreDamagedError(f"store {db}: keys are not found where they are")
-        found = found.changed_by([stored for _, stored in entries], [])
-        last = keys[-1]
-        is_at_entry = cursor.set_key(last) and cursor.next()
-    return found
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 # 9p and virtiofs are left out: they are how a virtual machine sees its own host's disk

@@ -17,7 +17,7 @@ from pathlib import Path
 from headrace.adapters.common.lease_holder import stat_fields
 from headrace.errors import StateError
 
-_FILE_NAME = "owner"
+LOCK_FILE = "owner"
 _SIBLINGS_MAX = 16
 _POLL_S = 0.02
 
@@ -82,7 +82,7 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
             if fields is not None and fields[0] in ("T", "t"):  # stopped, or traced
                 return None, f"process {holder}, which is stopped"
             continue
-        if _is_current(lock, f"{place}/{_FILE_NAME}"):
+        if _is_current(lock, f"{place}/{LOCK_FILE}"):
             _sign(lock)
             return lock, None
         os.close(lock)
@@ -91,7 +91,7 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
 
 def _opened(place: Path) -> int | None:
     """A descriptor of the lock file in `place`, which is made if need be; None if an owner of the first folder removes it."""
-    path, flags = f"{place}/{_FILE_NAME}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    path, flags = f"{place}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o644)
     except FileNotFoundError:

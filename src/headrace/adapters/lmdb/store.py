@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
+from headrace.adapters.lmdb.entries import META_DB, Meta, unpacked, unpacked_many
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
 from headrace.core.keys.key_layout import after_prefix
 from headrace.errors import StoreDamagedError
@@ -17,15 +17,24 @@ class TaskStore:
     """The local store of one task, owned by this process while it is open. All reads come from one read transaction, begun when
     the store was opened: they see the state of `identity`. `notes` says how it was opened; of these `troubles` are out of the
     ordinary, for the round's summary. `is_restored`: its state was read from the state files, as after a rewind or on another
-    machine."""
+    machine. `read_bytes`: so much of state files was read to open it."""
 
-    def __init__(self, environment: Environment, notes: list[str], troubles: list[str], *, is_restored: bool = False) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        notes: list[str],
+        troubles: list[str],
+        *,
+        read_bytes: int = 0,
+        is_restored: bool = False,
+    ) -> None:
         self.folder = environment.folder
         self.notes, self.troubles = notes, troubles
-        self.is_restored = is_restored
+        self.is_restored, self.read_bytes = is_restored, read_bytes
         self.is_damaged = False
         self._environment = environment
         self._txn: Any = None
+        self._meta = Meta()
 
     def begin(self) -> None:
         """Begin the read transaction, again if there is one: from then on the newest state is read."""

@@ -35,7 +35,9 @@ _BYTES = 512  # filled up with spaces to a multiple of this, less than a page: n
 class StoreStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a store was left. `in_use` and `verifying` are process ids; `bytes` and `txnid` are as of a clean close. `content`:
     the hash of LMDB's file if the run that closed it ended in order and sealed it, else empty. `prepared`: the head at whose
-    state it is, if it was made before its task was there, and has not been in use since."""
+    state it is, if it was made before its task was there, and has not been in use since. `identity`: of the state that it held
+    when it was closed last, empty where that is not known; one that was in use since may have come further. `building`: it is
+    being made, or who made it was killed. `used_us`: the wall clock when it was opened or closed last."""
 
     generation: str
     boot_id: str
@@ -47,6 +49,9 @@ class StoreStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     txnid: int = 0
     content: str = ""
     prepared: Head | None = None
+    identity: str = ""
+    building: bool = False
+    used_us: int = 0
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -77,12 +82,29 @@ def write_status(folder: Path, status: StoreStatus) -> None:
             os.close(file)
 
 
+def held_state(folder: Path, boot_id: str) -> StoreStatus | None:
+    """The status of the store in `folder`, if it can be used without being made again as far as its files show without a look
+    into them; it is at the state `identity` or a later one. None: it cannot. Changes nothing, and takes some 20 µs."""
+    status = read_status(folder)
+    if status is None or status.damaged or status.verifying is not None or status.building:
+        return None
+    if status.boot_id != boot_id and not status.content:
+        return None
+    try:
+        size = (folder / status.generation / DATA_FILE).stat().st_size
+    except OSError:
+        return None
+    return status if size >= status.bytes else None
+
+
 def seal(folder: Path, run_id: str, boot_id: str, deadline_s: float) -> bool:
     """Seal the store in `folder`, which the run that ends has left in order; False if it has not, or no process may. The folder
     is owned only to write the seal, so that hashing blocks no other process: the status says whether it was used meanwhile.
     Gives up at `deadline_s` (of the monotonic clock): the next run scans the store instead."""
     status = read_status(folder)
-    if status is None or status.in_use is not None or status.verifying is not None or status.damaged or status.content:
+    if status is None or status.in_use is not None or status.verifying is not None or status.damaged:
+        return False
+    if status.content or status.building:
         return False
     if (status.run_id, status.boot_id) != (run_id, boot_id):
         return False

@@ -27,7 +27,7 @@ from headrace.adapters.spark.session import driver_address_of, released, see_add
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.errors import HeadraceError, SetupError
-from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, WorkerCheck
+from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, RestoreWork, WorkerCheck
 from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
@@ -168,6 +168,21 @@ class SparkEngine:
         except Exception as error:
             if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
                 raise
+
+    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
+        payloads, answer_to = [work.payload for work in works], self._functions.restore
+
+        def answered(numbers: Iterable[int]) -> Iterator[str]:
+            for number in numbers:
+                yield base64.b64encode(answer_to(payloads[number])).decode()
+
+        places = [self._executors.preferences(work.location) for work in works]
+        try:
+            self._context.setLocalProperty("spark.scheduler.pool", "headrace-restore")
+            self._context.setJobGroup(self._group("restore"), "headrace: how far stores are that are restored")
+            return list(map(base64.b64decode, collected_without_query(self._context, answered, places)))
+        except Exception as error:
+            raise self._failure_of(error) from None
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         if self.driver_address is None:

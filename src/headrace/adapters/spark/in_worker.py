@@ -30,11 +30,12 @@ ReadPrefix = Callable[[Given, int, Any, int, Iterable[pa.RecordBatch]], Read]
 
 @dataclass(frozen=True, slots=True)
 class WorkerFunctions:
-    """What runs in workers."""
+    """What runs in workers. `restore`: answers what it is asked about stores that are restored in the background."""
 
     run_containers: RunContainers
     run_prepared: RunPrepared
     read_prefix: ReadPrefix
+    restore: Callable[[bytes], bytes] = bytes
 
 
 def _program(pickled: bytes, program_id: str) -> Any:

@@ -22,8 +22,9 @@ same entries, and the last file that mentions a key has what all came to.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from hashlib import blake2b
 
-from headrace.model.checkpoint import ALL_SLOTS, Head, Slots, StateFile, StateFileKind
+from headrace.model.checkpoint import ALL_SLOTS, EMPTY, Head, Slots, StateFile, StateFileKind
 
 FILES_MAX = 2_000  # a file takes up to 400 bytes of a checkpoint, and brokers take records of 1 MB
 
@@ -65,6 +66,41 @@ def added_files(held: Head, wanted: Head) -> tuple[StateFile, ...] | None:
     if there or held.slots != wanted.slots or any(file.kind is StateFileKind.SNAPSHOT for file in added):
         return None
     return tuple(added)
+
+
+def files_to_read(head: Head | None, held: str | None, prepared: Head | None = None) -> tuple[StateFile, ...]:
+    """What an opening at `head` reads of it, with a store that holds the state `held`; None: without a store that can be used.
+    `prepared`: the head at whose state it is, if it was made before its task was there."""
+    if head is None:
+        return ()
+    states = (EMPTY, *head.identities)
+    if held not in states:
+        added = None if prepared is None or prepared.identity != held else added_files(prepared, head)
+        return head.files if added is None else added
+    missing = head.files[states.index(held) :]
+    # A snapshot holds no deletions: it needs an empty store, and so do the files before it.
+    return head.files if any(file.kind is StateFileKind.SNAPSHOT for file in missing) else missing
+
+
+def lacks_last_delta(head: Head, held: str | None) -> bool:
+    """Whether a store that holds the state `held` is where the task's last round began, with the changes of that before it."""
+    return held == (EMPTY, *head.identities)[-2] and head.files[-1].kind is StateFileKind.DELTA
+
+
+def in_order_of_loading(head: Head | None) -> tuple[StateFile, ...]:
+    """The files of a head as an empty store takes them: by slot each comes behind the one before it, so that LMDB appends."""
+    files = () if head is None else head.files
+    first = apart_at_first(files)
+    return (*first, *files[len(first) :])
+
+
+def chain_of(files: Sequence[StateFile]) -> tuple[str, ...]:
+    """A name for each beginning of a sequence of files: that at `i` is of the first `i` of them and of no others."""
+    found = [""]
+    for file in files:
+        parts = (found[-1], file.identity, file.name, str(file.counted.low), str(file.counted.high), *file.whole)
+        found.append(blake2b(chr(0).join(parts).encode(), digest_size=16).hexdigest())
+    return tuple(found)
 
 
 def is_too_long(head: Head | None) -> bool:

@@ -22,6 +22,10 @@ MetricName = Literal[
     "elasticity-factor",
     "input-offsets",
     "records-written",
+    "tasks-run",
+    "tasks-at-home",
+    "declined",
+    "restored-bytes",
     "round-ns",
     "round-commit-ns",
     "engine-records-fetched",
@@ -125,6 +129,24 @@ _ROWS = (
     Metric(
         "records-written", _C, "records", _SUB,
         "Records written to outputs and repartition streams",
+    ),
+    Metric(
+        "tasks-run", _C, "tasks", _SUB,
+        "Tasks that were run, once for each round in which Spark has run their container",
+    ),
+    Metric(
+        "tasks-at-home", _C, "tasks", _SUB,
+        "Of these, those whose container was run at its own location; on one machine all",
+    ),
+    Metric(
+        "declined", _C, "containers", _SUB,
+        "Containers that took no part in their round, as they were run elsewhere, or as their local stores are restored "
+        "first",
+    ),
+    Metric(
+        "restored-bytes", _C, "bytes", _SUB,
+        "Bytes of state files that were read to bring local stores to their state: at the start of a round, and in the "
+        "background",
     ),
     Metric(
         "round-ns", _C, "ns", _SUB,

@@ -7,8 +7,11 @@ any other waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
+from headrace.core.topology.program import Program
+from headrace.model.job_model import ContainerModel
 from headrace.model.streams import SSP
 
 THREADS_MAX = 32  # that are chosen automatically
@@ -47,3 +50,18 @@ def led_ends(positions: Mapping[SSP, int], ends: Mapping[SSP, int], lead: int, s
     True
     """
     return {ssp: min(end, positions[ssp] + lead) if ssp in ssps and ssp in positions else end for ssp, end in ends.items()}
+
+
+def led_ssps(containers: Iterable[ContainerModel], program: Program) -> frozenset[SSP]:
+    """The partitions of virtual tasks whose lead a container cannot bound alone: the tasks are in several containers, or
+    take what they read in an order of its own, and so all of it (`worker.merging`)."""
+    lanes: dict[SSP, set[int]] = {}
+    found = set()
+    sides = Counter(program.source(number).stream for number in range(len(program.endpoints)))
+    for container in containers:
+        for task in container.tasks:
+            for ssp in task.partitions if task.name.bucket is not None else ():
+                lanes.setdefault(ssp, set()).add(container.lane)
+                if sum(sides[other.stream] for other in task.partitions) > 1:
+                    found.add(ssp)
+    return frozenset(found | {ssp for ssp, mine in lanes.items() if len(mine) > 1})

@@ -31,7 +31,8 @@ class RoundMeter:
         self.title, self._chained, self._sinks = model.title, chained, sinks
         self.begun_s = now_s
         self.running_since_s: float | None = None
-        self.task_count = sum(len(container.tasks) for container in model.containers)
+        self._tasks_of = {container.lane: len(container.tasks) for container in model.containers}
+        self.task_count = sum(self._tasks_of.values())
         self.ends: Mapping[SSP, int] = {}
         self._looked_s = now_s
         self._gauges_due_s = now_s
@@ -62,6 +63,22 @@ class RoundMeter:
         """The containers of a round begin."""
         self.running_since_s = now_s
 
+    def answered(self, summaries: Sequence[Summary], now_s: float) -> None:
+        """Containers have been run, whether they have taken part or declined."""
+        home = [summary for summary in summaries if summary.declined is None]
+        counts: Values = {
+            "tasks-run": {"": sum(self._tasks_of[summary.lane] for summary in summaries)},
+            "tasks-at-home": {"": sum(self._tasks_of[summary.lane] for summary in home)},
+        }
+        if declined := sum(summary.has_declined for summary in summaries):
+            counts["declined"] = {"": declined}
+        self._record(counts, now_s, now_s)
+
+    def restored(self, read_bytes: int, now_s: float) -> None:
+        """So much of state files was read in the background."""
+        if read_bytes:
+            self._record({"restored-bytes": {"": read_bytes}}, now_s, now_s)
+
     def failed(self) -> None:
         """The round does not count."""
         self.running_since_s = None
@@ -81,6 +98,8 @@ class RoundMeter:
             values["records-written"] = {"": written}
         if fetched := engine_fetched(planned, self._chained):
             values["engine-records-fetched"] = {"": fetched}
+        if restored := sum(summary.measures.restored_bytes for summary in summaries):
+            values["restored-bytes"] = {"": restored}
         values |= measured_values(summaries)
         opened = {task.task: task.local_bytes for summary in summaries for task in summary.measures.tasks}
         self._local_bytes |= {task: size for task, size in opened.items() if size is not None}

@@ -17,9 +17,11 @@ from headrace.core.rewind.startpoint_rules import TaskPartition, bootstraps_of, 
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.cluster_view import ClusterView
+from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.driver.request_copies import RequestsElsewhere
+from headrace.driver.store_restoration import StoreRestoration
 from headrace.errors import HeadraceError
 from headrace.exchange.engine import Engine
 from headrace.exchange.store_builder import StoreBuilder
@@ -52,8 +54,8 @@ class Backend:
     """What a job runs on: its system, what is stored of it there (`store` as its coordinator has it, `processor_store` for its
     rounds), and the engine of its containers. `elsewhere`: where startpoints are requested outside of its system.
     `store_builder`: begins to make local stores in the background; None where workers are on other machines. `cluster`: where
-    these are; None where all are on the driver's. `metrics`: what is measured, for the status; `exports`: where else that is
-    taken."""
+    these are, and `restoration`: has local stores restored there; None where all are on the driver's. `retention`: removes
+    those that are not used any more. `metrics`: what is measured, for the status; `exports`: where else that is taken."""
 
     system: System
     store: CoordinatorStore
@@ -62,6 +64,8 @@ class Backend:
     elsewhere: RequestsElsewhere | None = None
     store_builder: Callable[[], StoreBuilder] | None = None
     cluster: ClusterView | None = None
+    restoration: StoreRestoration | None = None
+    retention: StoreRetention | None = None
     metrics: RecentMetrics = field(default_factory=RecentMetrics)
     exports: tuple[MetricsSink, ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.core.affinity.sitting_out import EVERY_LANE, SittingOut
 from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.rounds.offset_ranges import OffsetRange
@@ -37,6 +38,7 @@ class RoundTerms:
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
     task_threads: int | None = None  # of a container; None: as its tasks need them
     max_bucket_lead: int = 100_000  # offsets that a virtual task may be ahead of another
+    restore_inline_bytes: int | None = None  # so many bytes of state files a round may restore; None: any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,10 @@ class PlannedRound:
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
     """What is known of the world when a round is planned: up to where streams can be read, and how far event time is. `limit`:
-    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by."""
+    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by. `sitting_out`: lanes that take no part."""
 
     ends: Mapping[SSP, int]
     idle: frozenset[SSP]
     now_us: int
     limit: Mapping[SSP, int] | None = None
+    sitting_out: SittingOut = EVERY_LANE

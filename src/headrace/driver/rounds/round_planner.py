@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
+from headrace.core.affinity.sitting_out import SittingOut
 from headrace.core.job_plan.containers import inputs_of
 from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
@@ -26,8 +26,7 @@ from headrace.core.rounds.offset_ranges import (
     weight_of,
     within_bytes,
 )
-from headrace.core.rounds.task_threads import led_ends, threads_of
-from headrace.core.topology.program import Program
+from headrace.core.rounds.task_threads import led_ends, led_ssps, threads_of
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers, handed_works
@@ -37,8 +36,7 @@ from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import ContainerModel, TaskModel
-from headrace.model.names import few
+from headrace.model.job_model import TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -62,8 +60,8 @@ class RoundPlanner:
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.processor_store, backend.engine.slots
-        self._handovers, self._cluster = handovers, backend.cluster
-        self.waits_for = ""  # what lanes wait for that have something to do, for people
+        self._handovers = handovers
+        self.waits_for = ""  # what lanes wait for that take no part in rounds, for people
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self.tasks_wait = False  # a round has shown that functions of records wait
         self.held_files: Mapping[TaskName, int] = {}  # how many of each task's state files no round folds
@@ -82,7 +80,7 @@ class RoundPlanner:
                 self._readers.setdefault(ssp, {}).setdefault(lane, []).append(task)
         self._ssps = tuple(sorted(self._readers))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
-        self._led = _led_ssps(self._containers.values(), plan.programs[sub.name])
+        self._led = led_ssps(self._containers.values(), plan.programs[sub.name])
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
 
@@ -106,6 +104,11 @@ class RoundPlanner:
         if self._replays:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
+        out = inputs.sitting_out
+        self.waits_for = out.text
+        if self._handovers is not None and out.reasons:  # its functions are given what all containers read
+            return None
+        lost = tuple(piece for piece in lost if self._takers(piece.ssp, out))
         resumes = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
         ranges = self._ranges(inputs, resumes)
         handover = None
@@ -114,7 +117,7 @@ class RoundPlanner:
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(resumes) | {piece.ssp: piece for piece in handed}
         watermark_of = self._task_positions.watermarks(set(inputs.idle))
-        pieces = self._pieces(ranges, watermark_of, inputs.now_us)
+        pieces = self._pieces(ranges, watermark_of, inputs)
         records = {lane: self._records(lane, mine) for lane, mine in pieces.items()}
         if not records:
             return None
@@ -124,7 +127,10 @@ class RoundPlanner:
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         works_by_lane = {}
         for lane, mine in pieces.items():
-            payload = encoded(self._filled(common, lane, mine, watermark_of, by_engine))
+            filled = self._filled(common, lane, mine, watermark_of, by_engine)
+            if lane in out.inline:
+                filled = msgspec.structs.replace(filled, restore_inline_bytes=None)
+            payload = encoded(filled)
             works_by_lane[lane] = self._work(lane, mine, payload, records[lane], by_engine)
         groups = self._groups(records, pieces)
         works = tuple(tuple(works_by_lane[lane] for lane in group) for group in groups)
@@ -203,6 +209,9 @@ class RoundPlanner:
             ends = before_skipped(positions, ends, self._skipped)
         if self._led:
             ends = led_ends(positions, ends, self._terms.max_bucket_lead, self._led)
+        if inputs.sitting_out.reasons:
+            positions = self._starts(positions, inputs.sitting_out)
+            ends = {ssp: end for ssp, end in ends.items() if ssp in positions}
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
@@ -210,12 +219,25 @@ class RoundPlanner:
         # Where nothing is left behind a skipped range, an empty range still moves the position.
         return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
+    def _takers(self, ssp: SSP, out: SittingOut) -> Collection[int]:
+        """The lanes that read a partition and take part."""
+        return self._readers.get(ssp, {}).keys() - out.reasons.keys()
+
+    def _starts(self, positions: Mapping[SSP, int], out: SittingOut) -> dict[SSP, int]:
+        """Where partitions are read from by those that take part; without those that none of them reads."""
+        checkpoints, found = self._task_positions.checkpoints, dict[SSP, int]()
+        for ssp, position in positions.items():
+            tasks = [task.name for lane in self._takers(ssp, out) for task in self._readers[ssp][lane]]
+            if tasks:
+                found[ssp] = max(position, min(checkpoints[task].positions[ssp] for task in tasks))
+        return found
+
     def _pieces(
-        self, ranges: Mapping[SSP, OffsetRange], watermark_of: WatermarkOf, now_us: int
+        self, ranges: Mapping[SSP, OffsetRange], watermark_of: WatermarkOf, inputs: RoundInputs
     ) -> dict[int, dict[SSP, OffsetRange]]:
-        """The lanes that have something to do, and what each reads. Not what all its tasks have read already: others read that
-        range for tasks whose container failed when this one committed."""
-        checkpoints = self._task_positions.checkpoints
+        """The lanes that have something to do and take part, and what each reads. Not what all its tasks have read already:
+        others read that range for tasks whose container failed when this one committed."""
+        checkpoints, now_us = self._task_positions.checkpoints, inputs.now_us
         found: dict[int, dict[SSP, OffsetRange]] = {}
         for lane in frozenset(self._store.lanes_to_renew(self._sub.name, now_us)) & self._containers.keys():
             found[lane] = {}
@@ -227,17 +249,7 @@ class RoundPlanner:
             for lane, readers in self._readers.get(ssp, {}).items():
                 if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in readers):
                     found.setdefault(lane, {})[ssp] = ranges[ssp]
-        return {lane: found[lane] for lane in self._there(sorted(found))}
-
-    def _there(self, lanes: Sequence[int]) -> Sequence[int]:
-        """Those of the lanes whose locations have workers now."""
-        if self._cluster is None:
-            return lanes
-        present = self._cluster.present
-        places = {lane: self._containers[lane].location_id for lane in lanes}
-        away = sorted({place for place in places.values() if place is not None and place not in present})
-        self.waits_for = f"an executor at {few(away)}" if away else ""
-        return [lane for lane in lanes if places[lane] not in away]
+        return {lane: found[lane] for lane in sorted(found) if lane not in inputs.sitting_out.reasons}
 
     def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
         """About how many records a lane has to process: of a slice, as many as key buckets make one."""
@@ -287,6 +299,7 @@ class RoundPlanner:
             has_other_machines=place.has_other_machines,
             lead=self._terms.max_bucket_lead,
             location_id=place.location_id,
+            restore_inline_bytes=self._terms.restore_inline_bytes,
             upstream={
                 self._numbers[ssp]: claim
                 for ssp, claim in self._task_positions.upstream_within(inputs.ends).items()
@@ -363,21 +376,6 @@ class RoundPlanner:
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
     return {ssp: OffsetRange(ssp, position, position) for ssp, position in positions.items()}
-
-
-def _led_ssps(containers: Iterable[ContainerModel], program: Program) -> frozenset[SSP]:
-    """The partitions of virtual tasks whose lead a container cannot bound alone: the tasks are in several containers, or
-    take what they read in an order of its own, and so all of it (`worker.merging`)."""
-    lanes: dict[SSP, set[int]] = {}
-    found = set()
-    sides = Counter(program.source(number).stream for number in range(len(program.endpoints)))
-    for container in containers:
-        for task in container.tasks:
-            for ssp in task.partitions if task.name.bucket is not None else ():
-                lanes.setdefault(ssp, set()).add(container.lane)
-                if sum(sides[other.stream] for other in task.partitions) > 1:
-                    found.add(ssp)
-    return frozenset(found | {ssp for ssp, mine in lanes.items() if len(mine) > 1})
 
 
 def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:

@@ -55,7 +55,7 @@ class RoundScheduler:
         runner.progress.lag = here.lag(ends)
         here.note_idle(ends, now_s)
         idle = frozenset(here.idle(now_s, self._idle_timeout_s))
-        return runner.plan(RoundInputs(ends, idle, now_us, limit))
+        return runner.plan(RoundInputs(ends, idle, now_us, limit, runner.sitting_out()))
 
     def _watermark_above(self, runner: SubTopologyRunner, now_s: float) -> int | None:
         tasks: list[tuple[int | None, bool]] = []

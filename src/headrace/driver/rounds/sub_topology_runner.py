@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
 from headrace.core.affinity.locations import LocationId
+from headrace.core.affinity.sitting_out import EVERY_LANE, SittingOut
 from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.rewind.replays import unfinished
 from headrace.core.rewind.rewinds import skipped_ranges_of
@@ -27,6 +28,7 @@ from headrace.driver.rounds.for_each_round import Handovers
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.driver.rounds.task_positions import TaskPositions
+from headrace.driver.store_restoration import RestoringStatus
 from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfRangeError, RoundFailedError, StreamNotFoundError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
@@ -96,7 +98,10 @@ class SubTopologyRunner:
         self.progress = Progress()
         self.terms, self._epoch = terms, plan.epoch
         self._new_lanes: set[int] = set()  # whose containers have committed for the first time
-        self._placed = {one.lane: one for one in self.model.containers if one.location_id is not None}
+        self._containers = {one.lane: one for one in self.model.containers}
+        self._places = {lane: one.location_id for lane, one in self._containers.items() if one.location_id is not None}
+        self._unseen = set(self._places)  # the lanes that have not committed under this plan
+        self._cluster, self._restoration = backend.cluster, backend.restoration
         self._system, self._store, self._engine = system, store, engine
         self._check_epoch = backend.store.check_epoch  # which also restores the epoch's position where that has expired
         self._startpoints = plan.startpoints
@@ -127,6 +132,20 @@ class SubTopologyRunner:
         targets = positions_to_reach(recut, self.checkpoints)
         return self.task_positions.positions() | targets if targets else None
 
+    def sitting_out(self) -> SittingOut:
+        """The lanes that take no part in rounds now, as their location has no worker, or their stores are restored."""
+        if self._cluster is None:
+            return EVERY_LANE
+        restoring = EVERY_LANE
+        if self._restoration is not None:
+            restoring = self._restoration.sitting_out(self.sub.title)
+            self.meter.restored(self._restoration.taken_bytes(self.sub.title), time.monotonic())
+        return restoring.with_absent(self._places, self._cluster.present)
+
+    def restoring(self) -> list[RestoringStatus]:
+        """The tasks whose local stores are restored in the background."""
+        return [] if self._restoration is None else self._restoration.status(self.sub.title)
+
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
@@ -153,15 +172,25 @@ class SubTopologyRunner:
         return self._accepted(planned, summaries)
 
     def _accepted(self, planned: PlannedRound, summaries: list[Summary]) -> list[Summary]:
-        """Those of the containers that have taken part. One that Spark ran at another location than its own has declined."""
-        declined = {summary.lane: summary.declined for summary in summaries if summary.declined is not None}
+        """Those of the containers that have taken part. One that Spark ran at another location than its own has declined, and
+        so has one whose stores lack much of their state: that is restored now."""
+        self.meter.answered(summaries, time.monotonic())
+        declined = [summary for summary in summaries if summary.has_declined]
         if not declined:
             return summaries
         self.progress.counters["containers_declined"] = self.progress.counters.get("containers_declined", 0) + len(declined)
-        LOG.info("round %s: containers %s were run elsewhere, at %s", planned.id, sorted(declined), sorted(declined.values()))
+        lanes = [summary.lane for summary in declined]
+        elsewhere = sorted({summary.declined for summary in declined if summary.declined is not None})
+        if elsewhere:
+            LOG.info("round %s: of containers %s some were run elsewhere, at %s", planned.id, lanes, elsewhere)
+        for summary in declined:
+            if summary.missing and self._restoration is not None:
+                heads = {task.name: self.checkpoints[task.name].head for task in self._containers[summary.lane].tasks}
+                location = self._places[summary.lane]
+                self._restoration.request((self.sub.title, summary.lane), location, heads, summary.missing)
         if planned.handover is not None:  # its functions were given what the others would have read, too
-            raise RoundFailedError(f"round {planned.id}: containers {sorted(declined)} were run at {sorted(declined.values())}")
-        return [summary for summary in summaries if summary.declined is None]
+            raise RoundFailedError(f"round {planned.id}: containers {lanes} have not taken part, run at {elsewhere or 'home'}")
+        return [summary for summary in summaries if not summary.has_declined]
 
     def stop_round(self, planned: PlannedRound) -> None:
         """Signal workers of a round that is given up, zombies included, to stop."""
@@ -179,7 +208,10 @@ class SubTopologyRunner:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
-        self._new_lanes |= {summary.lane for summary in summaries} & self._placed.keys()
+        lanes = {summary.lane for summary in summaries}
+        self._new_lanes |= lanes & self._unseen
+        if self._restoration is not None:
+            self._restoration.took_part(self.sub.title, lanes)
         ended = time.monotonic()
         self.progress.add(summaries, (ended - began) * 1e3)
         self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
@@ -192,8 +224,8 @@ class SubTopologyRunner:
     def new_locations(self) -> dict[TaskName, LocationId]:
         """Where tasks have run for the first time under this plan, since the last call."""
         lanes, self._new_lanes = self._new_lanes, set()
-        found = [self._placed.pop(lane) for lane in lanes]
-        return {task.name: LocationId(one.location_id) for one in found if one.location_id for task in one.tasks}
+        self._unseen -= lanes
+        return {task.name: LocationId(self._places[lane]) for lane in lanes for task in self._containers[lane].tasks}
 
     def _bases(self, planned: PlannedRound, summaries: list[Summary]) -> Mapping[TaskName, RoundId]:
         """What the tasks build on of those containers that have taken part."""

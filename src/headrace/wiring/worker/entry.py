@@ -10,6 +10,7 @@ from headrace.exchange.errors import worker_error
 from headrace.exchange.messages import ContainerPlan, Summary, decoded_plan, encoded
 from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.location import location_of
+from headrace.wiring.worker.store_restoring import end_restore, missing_bytes
 from headrace.worker import container
 from headrace.worker.operators.faults import is_signal
 from headrace.worker.ports import ReaderReport, WorkerPorts
@@ -55,8 +56,8 @@ def _run(
     fetched: FetchedRanges,
 ) -> bytes:
     try:
-        if plan.location is not None and (here := location_of(plan.location_id)) != plan.location:
-            return encoded(Summary(plan.lane, declined=here))
+        if plan.location is not None and (declined := _declined(plan, program)) is not None:
+            return encoded(declined)
         try:
             summary = container.run(plan, program, ports_of(plan, program, report, fetched), prepared)
         except StoreDamagedError:
@@ -69,3 +70,17 @@ def _run(
             raise
         summary = Summary(plan.lane, error=worker_error(error))
     return encoded(summary)
+
+
+def _declined(plan: ContainerPlan, program: Program) -> Summary | None:
+    """Why a container that has a location does not take part in the round, before anything of it has begun; None: it does."""
+    here = location_of(plan.location_id)
+    if here != plan.location:
+        return Summary(plan.lane, declined=here)
+    if not program.stateful:
+        return None
+    missing = missing_bytes(plan, program.application)
+    if missing:
+        return Summary(plan.lane, missing=missing)
+    end_restore(plan, program.application, program.sub_topology or "source")
+    return None

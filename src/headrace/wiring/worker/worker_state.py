@@ -92,7 +92,7 @@ class WorkerState:
             state = TaskState(store, task.head, slots_of(TaskName.parse(task.name).bucket))
             self._remove_former_stores(folder.parent, task)
             state.notes, state.is_restored, state.held_files = store.troubles, store.is_restored, task.held_files
-            state.local_bytes = store.size_bytes
+            state.local_bytes, state.restored_bytes = store.size_bytes, store.read_bytes
             self._stores[task.name] = store
             try:
                 yield state

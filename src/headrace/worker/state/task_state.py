@@ -324,6 +324,7 @@ class TaskState:
         self._journal = Journal()
         self.notes: list[str] = []  # troubles with the local store
         self.is_restored = False  # it was read from the state files
+        self.restored_bytes = 0  # so much of these was read when it was opened
         self.calls, self.local_bytes = StoreCalls(), 0  # and the size of the local store when it was opened
 
     def database(self, name: str) -> Database:

@@ -1,7 +1,7 @@
-"""One broker: its process, which does not outlive ours, whether it answers, and free loopback ports for it.
+"""A server on this machine: its process, which does not outlive ours, and free loopback ports for it.
 
-The broker is in a session of its own, so that a Ctrl-C at the terminal is ours to handle. Beside it waits a shell that
-holds the end of a pipe of ours: if this process dies, however it dies, the pipe closes, and the shell kills the broker.
+The server is in a session of its own, so that a Ctrl-C at the terminal is ours to handle. Beside it waits a shell that
+holds the end of a pipe of ours: if this process dies, however it dies, the pipe closes, and the shell kills the server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import socket
-import struct
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +18,14 @@ from pathlib import Path
 STOP_S_MAX = 30.0
 KILL_S_MAX = 30.0
 _LOG_LINES_SHOWN = 12
-_METADATA, _VERSION = 3, 1
-_ANSWER_BYTES_MAX = 1 << 20
 _LOWEST, _HIGHEST = 20_000, 32_000
 _TRIES = 2_000
 # `kill -9 -- -PID` is refused by some shells
 _GUARD = 'cat >/dev/null 2>&1; kill -s KILL -- "-$1" 2>/dev/null; if [ -n "$2" ]; then sleep 1; rm -rf -- "$2"; fi'
 
 
-class BrokerProcess:
-    """One broker: `start` it, then `kill`, `stop`, `pause`, `resume`; `start` again with the same data. `deleted_with_us` is
+class ServerProcess:
+    """One server: `start` it, then `kill`, `stop`, `pause`, `resume`; `start` again with the same data. `deleted_with_us` is
     a folder that goes too if this process dies before it could tidy up."""
 
     def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str], deleted_with_us: Path | None) -> None:
@@ -39,7 +36,7 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id; None while it does not run."""
+        """The server's process id; None while it does not run."""
         return self._java.pid if self._java is not None and self._java.poll() is None else None
 
     def start(self) -> None:
@@ -64,7 +61,7 @@ class BrokerProcess:
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; to a broker that has ended, none."""
+        """Send a signal; to a server that has ended, none."""
         if self.pid is not None:
             os.kill(self.pid, number)
 
@@ -75,7 +72,7 @@ class BrokerProcess:
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it has ended; a paused broker too."""
+        """SIGKILL, and wait until it has ended; a paused one too."""
         self.signal(signal.SIGKILL)
         self.wait(KILL_S_MAX)
 
@@ -104,39 +101,13 @@ class BrokerProcess:
             return []
 
     def _end_guard(self) -> None:
-        """Before its pipe is closed, or it would kill another process that has the broker's process id by now."""
+        """Before its pipe is closed, or it would kill another process that has the server's process id by now."""
         if self._guard is not None:
             self._guard.kill()
             self._guard.wait(KILL_S_MAX)
             assert self._guard.stdin is not None
             self._guard.stdin.close()
             self._guard = None
-
-
-def brokers_known_to(host: str, port: int, timeout_s: float) -> frozenset[int]:
-    """The ids of the brokers that the one at `host`:`port` knows to be up; empty if it gives no answer in time. A real
-    Metadata request: only a broker that the controller has let in is in the answer; a port that is open says less."""
-    asks = struct.pack(">hhih8si", _METADATA, _VERSION, 1, 8, b"headrace", 0)  # with a number, our name, and no topic
-    try:
-        with socket.create_connection((host, port), timeout_s) as connection, connection.makefile("rb") as answers:
-            connection.sendall(struct.pack(">i", len(asks)) + asks)
-            (length,) = struct.unpack(">i", answers.read(4))
-            return _broker_ids(answers.read(length)) if 8 <= length <= _ANSWER_BYTES_MAX else frozenset()
-    except (OSError, struct.error):
-        return frozenset()
-
-
-def _broker_ids(answer: bytes) -> frozenset[int]:
-    """Of `correlation id, count, then (node id, host, port, rack) each`; a text has its length first, -1 is none."""
-    (count,) = struct.unpack_from(">i", answer, 4)
-    at, found = 8, []
-    for _ in range(count):
-        node_id, length = struct.unpack_from(">ih", answer, at)
-        at += 6 + length + 4
-        (rack_length,) = struct.unpack_from(">h", answer, at)
-        at += 2 + max(0, rack_length)
-        found.append(node_id)
-    return frozenset(found)
 
 
 def is_free(host: str, port: int) -> bool:
@@ -152,7 +123,7 @@ def is_free(host: str, port: int) -> bool:
 
 def free_ports(host: str) -> Iterator[int]:
     """Different free ports, at random, so that two processes hardly try the same; ends after `_TRIES`. They are below the
-    range that the system gives to connections: a broker that was killed must find its ports free when it comes back."""
+    range that the system gives to connections: a server that was killed must find its ports free when it comes back."""
     for port in random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _TRIES):
         if is_free(host, port):
             yield port

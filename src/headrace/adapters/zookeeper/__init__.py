@@ -1,0 +1,1 @@
+"""ZooKeeper, through kazoo: what coordinates the processors of a group."""

@@ -1,0 +1,351 @@
+"""The tree of `headrace.coordination` on a ZooKeeper server, through kazoo.
+
+kazoo keeps the session, and takes another one when it has ended. What it reports of the connection is a hint here: it reports
+no loss while it reaches no server, and may be connected with another session before a caller has heard of the loss. Nothing of
+its own errors and log lines reaches a user: they may hold credentials.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kazoo import exceptions
+from kazoo.client import KazooClient, KazooState, TransactionRequest
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Permissions
+
+from headrace.adapters.zookeeper.connection import Connection
+from headrace.coordination import (
+    COMMIT_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Reason,
+    TreeConflictError,
+    TreeNode,
+    Write,
+    commit_bytes,
+)
+from headrace.errors import ConfigError, NotSupportedError, StorageError, UnavailableError
+
+LOG = logging.getLogger("headrace.zookeeper")
+CLOSE_S_MAX = 5.0
+HANDSHAKES_MAX = 5  # closed by the server, one after the other
+_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2}
+_REASONS: dict[type[Exception], Reason] = {
+    exceptions.NodeExistsError: "exists",
+    exceptions.NoNodeError: "missing",
+    exceptions.BadVersionError: "version",
+    exceptions.NotEmptyError: "children",
+}
+_DENIED = (exceptions.NoAuthError, exceptions.InvalidACLError, exceptions.SessionClosedRequireSaslError)
+_NOT_DONE = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+_LOST = (  # no answer, or none that says whether it was done
+    exceptions.ConnectionLoss, exceptions.SessionExpiredError, exceptions.ConnectionClosedError, exceptions.ConnectionDropped,
+    exceptions.OperationTimeoutError, exceptions.RequestTimeoutError, exceptions.SessionMovedError, exceptions.ThrottledOpError,
+    exceptions.AuthFailedError, KazooTimeoutError,
+)  # fmt: skip
+_SILENT = logging.getLogger("headrace.zookeeper.client")  # kazoo would log credentials, and stacks of lost connections
+_SILENT.disabled = True
+
+
+class KazooTree:
+    """See `headrace.coordination.Tree`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.name = f"ZooKeeper at {connection.servers}"
+        self._connection = connection
+        self._timeout_s = connection.session_timeout_s
+        self._session: int | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._connected = threading.Condition()
+        self._changed = threading.Event()
+        self._on_watch = self._hear  # one object: kazoo keeps it once per node, however often it is given
+        self._client = self._new_client()
+
+    @property
+    def session_id(self) -> int | None:
+        return self._session
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self._timeout_s
+
+    def open(self) -> None:
+        """Connect. `UnavailableError` if no server answers, `ConfigError` if the credentials are refused."""
+        bound_s, root = self._connection.connect_timeout_s, self._connection.root
+        try:
+            self._answer(lambda client: client.exists_async(root), bound_s, path=root)
+        except UnavailableError as error:
+            if isinstance(error.__cause__, exceptions.AuthFailedError):
+                raise ConfigError(
+                    f"{self.name} refuses the credentials",
+                    "check zookeeper.sasl.mechanism, .username and .password, and that the server has this user",
+                ) from None
+            raise
+        if not self._connection.is_protected:
+            LOG.warning(
+                "%s: nodes can be read and written by anyone who reaches it; to protect them set zookeeper.digest.username and "
+                "zookeeper.digest.password, or zookeeper.sasl.*",
+                self.name,
+            )
+
+    def read(self, path: str, *, watch: bool = False) -> TreeNode | None:
+        return self.read_all([path], watch=watch)[0]
+
+    def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[TreeNode | None, ...]:
+        on_watch = self._on_watch if watch else None
+
+        def requested(client: KazooClient) -> _All:
+            return _All([client.get_async(path, watch=on_watch) for path in paths])
+
+        found = self._answer(requested, self._connection.operation_timeout_s, path=paths[0]) if paths else ()
+        return tuple(
+            None if one is None else TreeNode(one[0], one[1].version, one[1].ephemeralOwner, one[1].czxid) for one in found
+        )
+
+    def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:
+        on_watch = self._on_watch if watch else None
+
+        def requested(client: KazooClient) -> _All:
+            return _All([client.get_children_async(path, watch=on_watch)])
+
+        (found,) = self._answer(requested, self._connection.operation_timeout_s, path=path)
+        return tuple(sorted(found or ()))
+
+    def commit(self, operations: Sequence[Operation], session_id: int | None = None) -> tuple[str, ...]:
+        size = commit_bytes(operations)
+        if size > COMMIT_BYTES_MAX:
+            raise NotSupportedError(
+                f"{self.name}: {size:,} bytes at once, for {operations[0].path}: it takes {COMMIT_BYTES_MAX:,} at most",
+                "it is more than Headrace should need: please report it",
+            )
+        first = operations[0].path
+
+        def requested(client: KazooClient) -> Any:
+            if session_id is not None and session_id != self._session:
+                raise TreeConflictError(first, "session")
+            transaction = client.transaction()
+            for operation in operations:
+                _add(transaction, operation)
+            return transaction.commit_async()
+
+        results = self._answer(requested, self._connection.operation_timeout_s, path=first, is_commit=True)
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_DONE):
+                if type(result) in _REASONS:
+                    raise TreeConflictError(operation.path, _REASONS[type(result)])
+                raise self._error_of(result, operation.path)
+        made = zip(operations, results, strict=True)
+        return tuple(result for operation, result in made if isinstance(operation, Create))
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        found = self._changed.wait(timeout_s)
+        self._changed.clear()
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._session = None
+        _end(self._client)
+
+    def refuse_open_nodes(self, paths: Sequence[str]) -> None:
+        """`ConfigError` for one that is there and may be changed by anyone, though credentials are given: another process could
+        take part in the group without them."""
+        if not self._connection.is_protected:
+            return
+
+        def requested(client: KazooClient) -> _All:
+            return _All([client.get_acls_async(path) for path in paths])
+
+        for path, found in zip(
+            paths, self._answer(requested, self._connection.operation_timeout_s, path=paths[0]), strict=True
+        ):
+            acls = found[0] if found else ()
+            if any(one.id == OPEN_ACL_UNSAFE[0].id and one.perms & ~Permissions.READ for one in acls):
+                raise ConfigError(
+                    f"{self.name}: {path} can be changed by anyone; it was made without credentials, and now some are given",
+                    "stop all processors of the group and delete the node (its truth is in Kafka), or set its ACL",
+                )
+
+    # --- the client ---------------------------------------------------------------------------------------------------
+
+    def _new_client(self) -> KazooClient:
+        """One that connects in the background from now on."""
+        given = self._connection
+        client = KazooClient(
+            hosts=given.servers,
+            timeout=given.session_timeout_s,
+            handler=_QuietHandler(),
+            default_acl=CREATOR_ALL_ACL if given.is_protected else OPEN_ACL_UNSAFE,
+            auth_data=[("digest", given.digest)] if given.digest is not None else None,
+            sasl_options=dict(given.sasl) if given.sasl is not None else None,
+            connection_retry=dict(_RECONNECT),
+            logger=_SILENT,
+        )
+        self._watch_handshakes(client)
+        client.add_listener(lambda state: self._hear_of_connection(client, state))
+        client.start_async()
+        return client
+
+    def _watch_handshakes(self, client: KazooClient) -> None:
+        """Learn the timeout that is granted, which kazoo keeps to itself. And a server that has come back empty closes each
+        connection of who has seen more than it has, for ever: after some of these be one who has seen nothing."""
+        handshake, refused = client._connection._invoke, 0
+
+        def invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
+            nonlocal refused
+            if not isinstance(request, Connect):
+                return handshake(timeout, request, xid)
+            refused += 1
+            answer = handshake(timeout, request, xid)
+            refused = 0
+            if answer[0].time_out > 0:
+                self._timeout_s = answer[0].time_out / 1000
+            return answer
+
+        connect = client._connection._connect
+
+        def connect_as_new(*server: Any) -> Any:
+            if refused >= HANDSHAKES_MAX:
+                client.last_zxid = 0
+            return connect(*server)
+
+        client._connection._invoke, client._connection._connect = invoke, connect_as_new
+
+    def _hear(self, _event: Any) -> None:
+        self._changed.set()
+
+    def _hear_of_connection(self, client: KazooClient, state: str) -> None:
+        """From kazoo's thread. SUSPENDED says nothing of the session."""
+        if client is not getattr(self, "_client", client) or self._closed:
+            return
+        with self._connected:
+            if state == KazooState.CONNECTED and client.client_id is not None:
+                self._session = client.client_id[0]
+            elif state == KazooState.LOST:
+                self._session = None
+            self._connected.notify_all()
+        self._changed.set()
+
+    def _connected_client(self, end_s: float) -> KazooClient:
+        """Only who is connected is given requests: kazoo would keep them, and send them when they are long outdated."""
+        with self._lock:
+            if self._closed:
+                raise UnavailableError(f"{self.name}: the connection was closed by this process")
+            if self._client.handler.has_ended:  # kazoo has given up
+                self._client, former = self._new_client(), self._client
+                _end(former)
+            client = self._client
+        with self._connected:
+            while not (client.connected and self._session is not None):
+                left_s = end_s - time.monotonic()
+                if left_s <= 0 or self._closed:
+                    raise KazooTimeoutError
+                if client.handler.has_ended:  # it tries for ever, but where the login has failed
+                    raise exceptions.AuthFailedError
+                self._connected.wait(min(left_s, 0.1))
+        return client
+
+    def _answer(
+        self, requested: Callable[[KazooClient], Any], bound_s: float, *, path: str = "", is_commit: bool = False
+    ) -> Any:
+        """What the server answers, within the bound. Requests that were cut off are made again, but for commits: these may have
+        been done."""
+        end_s = time.monotonic() + bound_s
+        while True:
+            try:
+                return requested(self._connected_client(end_s)).get(timeout=max(0.01, end_s - time.monotonic()))
+            except _LOST as error:
+                has_ended = isinstance(error, (KazooTimeoutError, exceptions.AuthFailedError))
+                if is_commit or has_ended or time.monotonic() >= end_s or self._closed:
+                    raise UnavailableError(
+                        f"{self.name} gave no answer within {bound_s:g} s" if not isinstance(error, exceptions.AuthFailedError)
+                        else f"{self.name} ended the connection at the login",
+                        "check that it runs, that its address and port are right, and the network between; it is tried again",
+                    ) from error  # fmt: skip
+                time.sleep(0.02)
+            except exceptions.KazooException as error:
+                raise self._error_of(error, path) from None
+
+    def _error_of(self, error: Exception, path: str) -> Exception:
+        if isinstance(error, _DENIED):
+            is_protected = self._connection.is_protected
+            who = "the user of zookeeper.digest.* or zookeeper.sasl.*" if is_protected else "anyone without a user"
+            return ConfigError(
+                f"{self.name}: {path} may not be read or written by {who}",
+                "set the credentials of the user who made it, or choose another ROOT",
+            )
+        return StorageError(
+            f"{self.name}: {path}: {type(error).__name__.removesuffix('Error')}", "look at the log of the ZooKeeper server"
+        )
+
+
+class _All:
+    """The answers to several requests; None for a node that is not there."""
+
+    def __init__(self, requests: Sequence[Any]) -> None:
+        self._requests = requests
+
+    def get(self, timeout: float) -> list[Any]:
+        end_s = time.monotonic() + timeout
+        found = []
+        for request in self._requests:
+            try:
+                found.append(request.get(timeout=max(0.0, end_s - time.monotonic())))
+            except exceptions.NoNodeError:
+                found.append(None)
+        return found
+
+
+class _QuietHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, without a stack on the terminal where one ends. `has_ended`: the one that keeps the connection."""
+
+    has_ended = False
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def run() -> None:
+            try:
+                func(*args, **kwargs)
+            except Exception as error:
+                LOG.debug("the thread of the ZooKeeper client ended: %s", type(error).__name__)
+            finally:
+                self.has_ended = True
+
+        return super().spawn(run)
+
+
+def _add(transaction: TransactionRequest, operation: Operation) -> None:
+    if isinstance(operation, Create):
+        transaction.create(operation.path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
+    elif isinstance(operation, Write):
+        transaction.set_data(operation.path, operation.data, version=operation.version)
+    elif isinstance(operation, Delete):
+        transaction.delete(operation.path, version=operation.version)
+    elif isinstance(operation, Check):
+        transaction.check(operation.path, version=operation.version)
+
+
+def _end(client: KazooClient) -> None:
+    """End the session, in a thread: kazoo may wait for long for a server that does not answer."""
+
+    def end() -> None:
+        with suppress(Exception):  # what it says matters no more
+            client.stop()
+        with suppress(Exception):
+            client.close()
+
+    thread = threading.Thread(target=end, name="zookeeper-close", daemon=True)
+    thread.start()
+    thread.join(CLOSE_S_MAX)

@@ -1,0 +1,39 @@
+"""When local stores are removed whose tasks have lived elsewhere for long: at a start, and every hour."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.driver.planning.job_plan import JobPlan
+
+LOG = logging.getLogger("headrace.job")
+INTERVAL_S = 3_600.0
+
+
+class StoreRetention:
+    """`remove` removes those of all machines that have workers. `in_background`: it may have to wait for these."""
+
+    def __init__(self, remove: Callable[[JobPlan], None], in_background: bool) -> None:
+        self._remove, self._in_background = remove, in_background
+        self._due_s: float | None = None
+
+    def look(self, plan: JobPlan, now_s: float) -> None:
+        """Remove them, if that is due at `now_s`, of a clock that only goes forward."""
+        if self._due_s is not None and now_s < self._due_s:
+            return
+        self._due_s = now_s + INTERVAL_S
+        if self._in_background:
+            threading.Thread(target=partial(self._try, plan), name="headrace-old-stores", daemon=True).start()
+        else:
+            self._try(plan)
+
+    def _try(self, plan: JobPlan) -> None:
+        try:
+            self._remove(plan)
+        except Exception as error:  # it only takes room on a disk
+            LOG.warning("local stores that are not used any more could not be removed: %s", getattr(error, "message", error))

@@ -1,0 +1,122 @@
+"""The worker's side of a cluster's restores: how much an opening of a container's stores would read, and the process that
+restores them in the background (`restore_process`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from msgspec import structs
+
+from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.lmdb.store_status import held_state
+from headrace.core.keys.heads import files_to_read, lacks_last_delta
+from headrace.exchange.messages import ContainerPlan
+from headrace.exchange.store_restoring import (
+    RestoreAnswer,
+    StoresToRestore,
+    decoded_stores_to_restore,
+    encoded_answer,
+    encoded_stores_to_restore,
+)
+from headrace.model.checkpoint import Head, StateFile
+from headrace.state.files import task_folder_of
+from headrace.wiring.worker.location import local_folder_of, location_of
+from headrace.wiring.worker.restore_folder import RestoreFolder
+
+_MODULE = "headrace.wiring.worker.restore_process"
+
+
+def missing_bytes(plan: ContainerPlan, application: str) -> dict[str, int]:
+    """By task how many bytes of state files opening its store would read here, if all of them are more than a round may
+    restore; else nothing. Changes nothing."""
+    heads = {task.name: task.head for task in plan.tasks if task.head is not None}
+    bound = plan.restore_inline_bytes
+    if bound is None or sum(_bytes_of(head.files) for head in heads.values()) <= bound:
+        return {}
+    boot_id, root, found = holders.boot_id(), Path(local_folder_of(plan.local_store_dir)), dict[str, int]()
+    for task, head in heads.items():
+        found[task] = _bytes_of(_missing_files(root / task_folder_of(application, task), head, boot_id, plan.system))
+    return {task: size for task, size in found.items() if size} if sum(found.values()) > bound else {}
+
+
+def _missing_files(folder: Path, head: Head, boot_id: str, system: str) -> tuple[StateFile, ...]:
+    held = held_state(folder, boot_id)
+    if held is None:
+        return head.files
+    # On the log the next round applies what the last one has written (protocol.md 15): no store is ever at its head.
+    if system == "log" and lacks_last_delta(head, held.identity):
+        return ()
+    return files_to_read(head, held.identity, held.prepared)
+
+
+def _bytes_of(files: tuple[StateFile, ...]) -> int:
+    return sum(file.counted_bytes for file in files)
+
+
+def end_restore(plan: ContainerPlan, application: str, title: str) -> None:
+    """Before stores are opened: have a process end that restores these for another plan, and has their locks."""
+    RestoreFolder(local_folder_of(plan.local_store_dir), application, title, plan.lane).end()
+
+
+def restore(payload: bytes) -> bytes:
+    """Answer a `StoresToRestore`: begin, look how far it is, or have it end. Does not wait for it."""
+    asked = decoded_stores_to_restore(payload)
+    here = location_of(asked.location_id)
+    if here != asked.location:
+        return encoded_answer(RestoreAnswer(elsewhere=here))
+    return encoded_answer(PROCESSES.answered(structs.replace(asked, local_store_dir=local_folder_of(asked.local_store_dir))))
+
+
+class RestoreProcesses:
+    """The processes that this worker process has started. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+
+    def answered(self, asked: StoresToRestore) -> RestoreAnswer:
+        """How far it is; the process is started where none is at work. One that is at work for another plan ends first."""
+        folder, token = RestoreFolder(asked.local_store_dir, asked.application, asked.sub_topology, asked.lane), asked.token
+        if not asked.is_wanted:
+            folder.end(token)
+            return RestoreAnswer()
+        lock = folder.locked()
+        answer = folder.answer()
+        is_known = answer.token == token
+        try:
+            if is_known and (answer.is_done or answer.error):
+                folder.forget()  # where this answer is lost it is looked at once more
+                return answer
+            folder.want(token)
+            if lock is not None:
+                self._start(asked, lock)
+        finally:
+            if lock is not None:
+                os.close(lock)  # the process has it
+        return answer if is_known else RestoreAnswer()
+
+    def _start(self, asked: StoresToRestore, lock: int) -> None:
+        with self._lock:
+            self._started = [one for one in self._started if one.poll() is None]
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, str(os.getppid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[lock],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                start_new_session=True,  # it may outlive this worker, if not the executor
+            )
+            self._started.append(process)
+        assert process.stdin is not None
+        try:
+            with process.stdin:
+                process.stdin.write(encoded_stores_to_restore(asked))
+        except BrokenPipeError:
+            pass  # it has ended: the next question starts another
+
+
+PROCESSES = RestoreProcesses()

@@ -1,0 +1,538 @@
+"""Lanes whose local stores are restored in the background sit out, and the others have their rounds. The cluster is this
+process: its containers are run at the location that they are planned for; the processes that restore are real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.adapters.lmdb import close_idle
+from headrace.driver import store_restoration
+from headrace.driver.cluster_view import ClusterView
+from headrace.driver.job import Job
+from headrace.driver.rounds import scheduling
+from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.driver.store_restoration import StoreRestoration
+from headrace.errors import StateError
+from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, RestoreWork
+from headrace.exchange.messages import decoded_plan
+from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, decoded_stores_to_restore, encoded_answer
+from headrace.model.checkpoint import Head, StateFile, StateFileKind
+from headrace.model.tasks import TaskName
+from headrace.state.files import StateFiles
+from headrace.wiring import local_stores
+from headrace.wiring.folders import sign
+from headrace.wiring.worker import entry, store_restoring
+from headrace.wiring.worker.worker_state import forget
+from headrace.worker.inline_engine import InlineEngine
+
+LOCATIONS = {"east": 1, "west": 1}
+HERE = threading.local()
+NAME = "restored"
+
+
+class Clustered(InlineEngine):
+    """Each container is run where it is planned for. While `is_held` workers say nothing of what they restore."""
+
+    slots, driver_address = 2, DriverAddress("127.0.0.1", "127.0.0.1")
+
+    def __init__(self) -> None:
+        super().__init__(entry.run_container)
+        self.is_held = False
+        self.asked: list[str] = []  # the locations
+        self.rounds: list[list[int]] = []  # the lanes of each
+
+    def locations(self) -> Mapping[str, int]:
+        return LOCATIONS
+
+    def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
+        answers = []
+        self.rounds.append(sorted(work.lane for group in works for work in group))
+        for work in (work for group in works for work in group):
+            HERE.location = work.location
+            plan = decoded_plan(work.payload)
+            sign(StateFiles(plan.state_uri), NAME, plan.run_id)  # as a driver does before the workers of a cluster come
+            answers += super().run(sub_topology, round_id, [[work]], program)
+        return answers
+
+    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
+        self.asked += [work.location for work in works]
+        if self.is_held:
+            return [encoded_answer(RestoreAnswer()) for _ in works]
+        HERE.location = works[0].location
+        return [store_restoring.restore(work.payload) for work in works]
+
+    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
+        for location in LOCATIONS:
+            HERE.location = location
+            work()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Clustered:
+    for module in (entry, store_restoring, local_stores):
+        monkeypatch.setattr(module, "location_of", lambda given: HERE.location)
+    monkeypatch.setattr(store_restoration, "ASK_S", 0.05)
+    return Clustered()
+
+
+class Place:
+    """An application that counts keys, which are in two partitions or more, and writes each count."""
+
+    def __init__(self, root: Path, partitions: int) -> None:
+        self.root, self.sent = root, Counter[str]()
+        with hr.open_system(f"log:{root / 'log'}") as log:
+            log.create_stream("in", partitions)
+
+    def application(self, **keys: Any) -> hr.App:
+        paths = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
+        pace = {"trigger_interval_ms": 5, "restore_inline_bytes": 0}
+        app = hr.App(NAME, system=f"log:{self.root / 'log'}", **paths, **(pace | keys))
+        counts = app.stream("in", key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
+        counts.to_stream().to("out")
+        return app
+
+    def start(self, engine: Clustered, until: str | None = None, **keys: Any) -> Job:
+        return wiring.start(self.application(**keys), until, engine=engine)
+
+    def produce(self, count: int = 100) -> None:
+        keys = [f"k{number % 10}" for number in range(count)]
+        with hr.open_system(f"log:{self.root / 'log'}") as log:
+            log.produce("in", [(key, "") for key in keys], key=hr.String(), value=hr.String())
+        self.sent.update(keys)
+
+    def caught_up(self, engine: Clustered, **keys: Any) -> dict[str, Any]:
+        job = self.start(engine, "caught-up", **keys)
+        try:
+            job.wait(60)
+            return source_of(job)
+        finally:
+            job.stop()
+
+    def keys_of(self, partition: int) -> set[str]:
+        with hr.open_system(f"log:{self.root / 'log'}") as log:
+            return {record.key for record in log.consume("in", key=hr.String(), partitions=[partition])}
+
+    def counted(self) -> dict[str, int]:
+        with hr.open_system(f"log:{self.root / 'log'}") as log:
+            found = [(record.key, record.value) for record in log.consume("out", key=hr.String(), value=hr.Long())]
+        for key in self.sent:
+            mine = [value for name, value in found if name == key]
+            assert mine == sorted(set(mine)), "each record is counted once"
+        return dict(found)
+
+    def lose(self, task: str) -> None:
+        """As where a task comes to a machine that never had it: nothing of it is in memory either."""
+        forget(NAME, str(self.root / "state"))
+        close_idle()
+        shutil.rmtree(self.root / "stores" / NAME / task)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    yield Place(tmp_path, 2)
+    forget(NAME, str(tmp_path / "state"))
+
+
+def source_of(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = dict(job.status()["sub_topologies"]["source"])
+    return found
+
+
+def until(look: Callable[[], Any], within_s: float = 60.0) -> Any:
+    deadline_s = time.monotonic() + within_s
+    while not (found := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    return found
+
+
+def state_bytes(place: Place, task: str) -> int:
+    with hr.open_system(f"log:{place.root / 'log'}") as log:
+        checkpoints = log.job_store(NAME).checkpoints()
+    head = checkpoints[TaskName.parse(task)].head
+    assert head is not None
+    return sum(file.bytes for file in head.files)
+
+
+def test_a_lane_sits_out_while_its_store_is_restored_and_the_others_commit(place: Place, engine: Clustered) -> None:
+    place.produce()
+    place.caught_up(engine)
+    assert place.counted() == place.sent
+    assert not engine.asked, "stores of a first run are at their heads"
+    place.lose("Partition_0")
+    missing, behind = state_bytes(place, "Partition_0"), state_bytes(place, "Partition_1")
+    before, mine, theirs = dict(place.sent), place.keys_of(0), place.keys_of(1)
+    engine.is_held = True
+    engine.rounds.clear()
+    job = place.start(engine)
+    try:
+        place.produce()
+        until(lambda: all(place.counted()[key] == place.sent[key] for key in theirs))
+        assert all(place.counted()[key] == before[key] for key in mine)
+        status = source_of(job)
+        (shown,) = status["restoring"]
+        assert (shown["task"], shown["location"], shown["done_bytes"]) == ("Partition_0", "east", 0)
+        assert (shown["total_bytes"], shown["problem"]) == (missing, "")
+        until(lambda: source_of(job)["waiting_for"] == "the state of Partition_0 at east")
+        place.produce()
+        until(lambda: all(place.counted()[key] == place.sent[key] for key in theirs))
+        assert [0] not in engine.rounds[-2:] and set(engine.asked) == {"east"}
+        engine.is_held = False
+        until(lambda: place.counted() == place.sent)
+        status = until(lambda: not source_of(job)["restoring"] and source_of(job))
+        metrics = status["metrics"]
+        assert "stores_restored" not in status["counters"], "no round has restored it"
+        assert missing <= metrics["restored-bytes"] <= missing + behind
+        assert (metrics["declined"], status["counters"]["containers_declined"]) == (1, 1)
+        assert metrics["tasks-at-home"] == metrics["tasks-run"] == sum(map(len, engine.rounds))
+    finally:
+        job.stop()
+
+
+def test_a_run_to_the_end_waits_for_a_restore_however_long_it_takes(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce()
+    place.caught_up(engine)
+    place.lose("Partition_0")
+    place.produce()
+    monkeypatch.setattr(scheduling, "HELD_BACK_S", 0.1)
+    engine.is_held = True
+    job = place.start(engine, "caught-up")
+    try:
+        until(lambda: source_of(job)["restoring"])
+        time.sleep(0.5)
+        assert job.is_running
+        engine.is_held = False
+        job.wait(60)
+    finally:
+        job.stop()
+    assert place.counted() == place.sent
+
+
+def test_those_that_read_the_same_partition_do_not_wait(place: Place, engine: Clustered) -> None:
+    """Virtual tasks of one partition in two lanes: the one that takes part reads on from where it is."""
+    place.produce()
+    keys = {"elasticity_factor": 2, "containers": 2, "max_records_per_round": 40}
+    place.caught_up(engine, **keys)
+    stores = {path.name for path in (place.root / "stores" / NAME).iterdir()}
+    assert stores == {f"Partition_{partition}-{bucket}-2" for partition in range(2) for bucket in range(2)}
+    model = job_model(place)
+    lost = [task for container in model if container["location"] == "east" for task in container["tasks"]]
+    for task in lost:
+        place.lose(task)
+    engine.is_held = True
+    job = place.start(engine, **keys)
+    try:
+        before = dict(place.sent)
+        place.produce(400)  # many rounds
+        theirs = until(lambda: (one := done(place, before)) and not engine_is_busy(engine) and one)
+        assert 0 < len(theirs) < 10 and all(place.counted()[key] == place.sent[key] for key in theirs)
+        assert {shown["task"] for shown in source_of(job)["restoring"]} == set(lost)
+        engine.is_held = False
+        until(lambda: place.counted() == place.sent)
+    finally:
+        job.stop()
+
+
+def done(place: Place, before: Mapping[str, int]) -> set[str]:
+    """The keys that have been counted further than `before`."""
+    return {key for key, count in place.counted().items() if count > before[key]}
+
+
+def engine_is_busy(engine: Clustered) -> bool:
+    """Whether rounds have been run within the last half second."""
+    rounds = len(engine.rounds)
+    time.sleep(0.5)
+    return len(engine.rounds) > rounds
+
+
+def job_model(place: Place) -> list[dict[str, Any]]:
+    with hr.open_system(f"log:{place.root / 'log'}") as log:
+        model = log.job_store(NAME).job_model()
+    assert model is not None
+    (sub,) = model.sub_topologies
+    return [
+        {"lane": one.lane, "location": one.location_id, "tasks": [str(task.name) for task in one.tasks]}
+        for one in sub.containers
+    ]
+
+
+def test_what_cannot_be_restored_in_the_background_fails_with_the_error_of_the_store(
+    place: Place, engine: Clustered, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.produce()
+    place.caught_up(engine)
+    place.lose("Partition_0")
+    folder, aside = place.root / "state" / NAME / "Partition_0", place.root / "aside"
+    folder.rename(aside)
+    place.produce()
+    job = place.start(engine)
+    try:
+        with pytest.raises(StateError, match="found no such file"):
+            job.wait(60)
+    finally:
+        job.stop()
+    (said,) = [text for text in caplog.messages if "could not be in the background" in text]
+    assert said.startswith("the state of Partition_0 at east is restored in a round") and "found no such file" in said
+    aside.rename(folder)
+    place.caught_up(engine)
+    assert place.counted() == place.sent
+
+
+def test_a_small_restore_is_made_by_the_round(place: Place, engine: Clustered) -> None:
+    place.produce()
+    place.caught_up(engine)
+    place.lose("Partition_0")
+    missing = state_bytes(place, "Partition_0")
+    place.produce()
+    status = place.caught_up(engine, restore_inline_bytes=missing)
+    assert status["counters"]["stores_restored"] == 1 and not engine.asked
+    assert status["metrics"]["restored-bytes"] >= missing
+    assert place.counted() == place.sent
+
+
+# --- what is asked, and when -----------------------------------------------------------------------------------------
+
+
+class Workers:
+    """Answers of workers, by lane; an `EngineFailure` where there is none."""
+
+    slots, reads, driver_address = 2, False, None
+
+    def __init__(self, **slots: int) -> None:
+        self._slots = slots
+        self.answers: dict[int, RestoreAnswer] = {}
+        self.asked: list[tuple[int, bool]] = []  # lane, and whether it is wanted
+        self._lock = threading.Lock()
+
+    def locations(self) -> Mapping[str, int]:
+        return self._slots
+
+    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
+        asked = [decoded_stores_to_restore(work.payload) for work in works]
+        with self._lock:
+            self.asked += [(one.lane, one.is_wanted) for one in asked]
+            if any(one.lane not in self.answers for one in asked):
+                raise EngineFailure("no worker is there")
+            answers = [self.answers[one.lane] for one in asked]
+        pairs = zip(asked, answers, strict=True)
+        return [
+            encoded_answer(
+                RestoreAnswer(
+                    answer.elsewhere,
+                    "" if answer.elsewhere else one.token,
+                    answer.process,
+                    answer.stores,
+                    answer.read_bytes,
+                    answer.is_done,
+                    answer.error,
+                )
+            )
+            for one, answer in pairs
+        ]
+
+    def asked_lanes(self) -> set[tuple[int, bool]]:
+        with self._lock:
+            found = set(self.asked)
+            self.asked.clear()
+        return found
+
+
+TASKS = [TaskName.parse(f"Partition_{number}") for number in range(3)]
+HEADS: dict[TaskName, Head | None] = {
+    task: Head(1, (StateFile(f"{task}.arrow", StateFileKind.SNAPSHOT, 1_000, 10, "c", 1),)) for task in TASKS
+}
+
+
+@pytest.fixture
+def restoration(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Workers], StoreRestoration]]:
+    monkeypatch.setattr(store_restoration, "ASK_S", 0.01)
+    made: list[StoreRestoration] = []
+
+    def make(workers: Workers) -> StoreRestoration:
+        paths = WorkerPaths("run-1", "/stores", "/state", control=None, max_round_s=1.0)  # type: ignore[arg-type]
+        view = ClusterView(workers, 10.0)  # type: ignore[arg-type]
+        made.append(StoreRestoration(workers, view, "app", paths))  # type: ignore[arg-type]
+        made[-1].begin(1)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def request(restoration: StoreRestoration, lane: int, missing: int = 1_000) -> None:
+    restoration.request(("source", lane), "east", {TASKS[lane]: HEADS[TASKS[lane]]}, {str(TASKS[lane]): missing})
+
+
+Make = Callable[[Workers], StoreRestoration]
+
+
+def under_way(process: str, done: int, read: int, lane: int = 0) -> RestoreAnswer:
+    return RestoreAnswer(process=process, stores=[RestoredStore(str(TASKS[lane]), done, done // 100)], read_bytes=read)
+
+
+def test_as_many_are_restored_at_once_as_the_location_has_slots(restoration: Make) -> None:
+    workers = Workers(east=2)
+    workers.answers = dict.fromkeys(range(3), RestoreAnswer())
+    one = restoration(workers)
+    for lane in range(3):
+        request(one, lane)
+    until(lambda: (1, True) in workers.asked_lanes())
+    until(lambda: len(workers.asked) > 6)
+    assert workers.asked_lanes() == {(0, True), (1, True)}
+    assert set(one.sitting_out("source").reasons) == {0, 1, 2} and not one.sitting_out("other").reasons
+    workers.answers[0] = RestoreAnswer(is_done=True)
+    until(lambda: (2, True) in workers.asked_lanes())
+    assert set(one.sitting_out("source").reasons) == {1, 2}
+
+
+def test_progress_and_bytes_that_were_read_are_those_of_all_processes(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers[0] = under_way("a", 300, 300)
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: one.status("source")[0]["done_bytes"] == 300)
+    workers.answers[0] = under_way("a", 500, 500)
+    until(lambda: one.status("source")[0]["done_bytes"] == 500)
+    assert one.taken_bytes("source") == 500 and one.taken_bytes("source") == 0
+    workers.answers[0] = under_way("b", 550, 80)  # the first was killed, and its last words were not heard
+    until(lambda: one.status("source")[0]["done_bytes"] == 550)
+    shown = one.status("source")[0]
+    assert (shown["entries"], shown["total_bytes"]) == (5, 1_000) and (shown["left_s"] or 0) > 0
+    workers.answers[0] = RestoreAnswer(process="b", read_bytes=450, is_done=True)
+    until(lambda: not one.status("source"))
+    assert one.taken_bytes("source") == 450
+    assert not one.sitting_out("source").reasons
+
+
+def test_what_a_worker_elsewhere_says_and_what_no_worker_says_changes_nothing(restoration: Make) -> None:
+    workers = Workers(east=1)
+    one = restoration(workers)
+    request(one, 0)  # no worker answers
+    until(lambda: len(workers.asked) > 3)
+    workers.answers[0] = RestoreAnswer(elsewhere="west", is_done=True)
+    workers.asked_lanes()
+    until(lambda: len(workers.asked) > 3)
+    assert set(one.sitting_out("source").reasons) == {0}
+    workers.answers[0] = RestoreAnswer(is_done=True)
+    until(lambda: not one.sitting_out("source").reasons)
+
+
+def test_a_lane_waits_for_its_location(restoration: Make) -> None:
+    workers = Workers(west=1)
+    one = restoration(workers)
+    request(one, 0)
+    time.sleep(0.1)
+    assert not workers.asked and set(one.sitting_out("source").reasons) == {0}
+
+
+def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers = dict.fromkeys(range(3), RestoreAnswer())
+    one = restoration(workers)
+    request(one, 0)
+    request(one, 1)  # not begun yet: there is one slot
+    until(lambda: (0, True) in workers.asked_lanes())
+    one.begin(2)
+    assert not one.sitting_out("source").reasons
+    until(lambda: (0, False) in workers.asked)
+    assert (1, False) not in workers.asked_lanes()
+    request(one, 1)
+    until(lambda: (1, True) in workers.asked_lanes())
+    one.close()
+    assert (1, False) in workers.asked_lanes()
+    request(one, 2)
+    assert not one.sitting_out("source").reasons, "nothing is begun any more"
+
+
+def test_what_fails_is_restored_by_a_round_until_that_has_committed(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers[0] = RestoreAnswer(process="a", error="the disk is full")
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: one.sitting_out("source").inline == {0})
+    assert not one.sitting_out("source").reasons
+    assert one.status("source")[0]["problem"] == "the disk is full"
+    one.took_part("source", [1])
+    assert one.sitting_out("source").inline == {0}
+    one.took_part("source", [0])
+    assert not one.sitting_out("source").inline and not one.status("source")
+
+
+def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers[0] = RestoreAnswer(is_done=True)
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: not one.sitting_out("source").reasons)
+    request(one, 0)
+    assert one.sitting_out("source").inline == {0}
+    one.took_part("source", [0])
+    request(one, 0)
+    assert set(one.sitting_out("source").reasons) == {0}, "later it is tried again"
+
+
+# --- stores that are not used any more -------------------------------------------------------------------------------
+
+
+def aged(folder: Path) -> None:
+    """As if it was used a year ago."""
+    mark = folder / "mark.json"
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"used_us": time.time_ns() // 1000 - 365 * 86_400_000_000}))
+
+
+def test_a_start_removes_old_stores_of_tasks_that_live_elsewhere(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce()
+    place.caught_up(engine)
+    stores = place.root / "stores" / NAME
+    for task in ("Partition_0", "Partition_1"):
+        aged(stores / task)
+    shutil.copytree(stores / "Partition_0", stores / "Partition_7")
+    (here,) = [one["location"] for one in job_model(place) if one["tasks"] == ["Partition_1"]]
+
+    def on_one_machine(self: Clustered, work: Callable[[], None], within_s: float) -> None:
+        HERE.location = here
+        work()
+
+    monkeypatch.setattr(Clustered, "on_each_machine", on_one_machine)
+    job = place.start(engine)  # each machine has a disk of its own: here it is that of Partition_1
+    try:
+        until(lambda: not (stores / "Partition_7").exists() and not (stores / "Partition_0").exists())
+    finally:
+        job.stop()
+    assert (stores / "Partition_1").exists()
+    place.produce()
+    place.caught_up(engine, restore_inline_bytes=10**9)
+    assert place.counted() == place.sent
+
+
+def test_on_one_machine_stores_of_tasks_that_are_there_no_more_are_removed(place: Place) -> None:
+    place.produce()
+    inline = InlineEngine(entry.run_container)
+    place.caught_up(inline)  # type: ignore[arg-type]
+    stores = place.root / "stores" / NAME
+    for copy in ("Partition_7", "Partition_8"):
+        shutil.copytree(stores / "Partition_0", stores / copy)
+    for old in ("Partition_0", "Partition_7"):
+        aged(stores / old)
+    job = place.start(inline)  # type: ignore[arg-type]
+    try:
+        until(lambda: not (stores / "Partition_7").exists())
+    finally:
+        job.stop()
+    assert {path.name for path in stores.iterdir()} == {"Partition_0", "Partition_1", "Partition_8"}
