@@ -1,5 +1,4 @@
-"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its
-`CoordinatorStore`.
+"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its `JobStore`.
 
 `own` is a class as a user writes it (`examples/shared_requests.py`), behind what the configuration key puts around it.
 """
