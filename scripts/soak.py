@@ -4,8 +4,9 @@ Each run has a seed of its own, printed before it starts; a failure ends the soa
 (as far as the order of threads allows). A run kills at every numbered step of the log's commit and of a start, lets the
 job finish, and compares all that it wrote with models and with an undisturbed run; then the same on Kafka, where drivers
 are stopped and the broker is killed, too; then it judges random topologies by plain models, one on each system with a
-kill. Last, each planted bug has to be seen, and a job on Spark has to come through 200 kills of driver, JVM, Python
-workers and broker over a million records.
+kill. Then the model of a group is searched, with more leaders and attempts than a test has time for. Last, each planted bug
+has to be seen, and a job on Spark has to come through 200 kills of driver, JVM, Python workers and broker over a million
+records.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
+from commit_model.soaking import search_groups  # noqa: E402
 from headrace.testing.kafka_server import KafkaServer  # noqa: E402
 from kafka_faults.soaking import FORGETS, kafka_run, log_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
 from kafka_faults.storm import BROKER_HEAP_MB, all_landed, storm  # noqa: E402
@@ -48,6 +50,7 @@ def main(minutes: float, seed: int | None) -> int:
             runs += 1
         with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
             bugs = see_every_planted_bug(Path(folder), drawn, broker)
+    print(f"{search_groups():,} states of groups searched", flush=True)
     with KafkaServer(properties=FORGETS) as broker, tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
         _add(kafka, quiet_partition_run(Path(folder), drawn, broker), "Kafka, positions forgotten")
     with KafkaServer(heap_mb=BROKER_HEAP_MB) as broker, tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
