@@ -75,11 +75,11 @@ def test_a_stored_job_on_spark_is_continued_to_its_end(version: str, tmp_path: P
 
 
 @pytest.mark.parametrize("version", [version for version, name in ALL if name == "watch"])
-@pytest.mark.parametrize("same_boot", [True, False])
-def test_local_stores_are_used_as_they_are_in_the_same_boot(
-    version: str, same_boot: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("same_boot", "sealed"), [(True, True), (False, True), (False, False)])
+def test_local_stores_are_used_as_they_are_in_the_same_boot_or_sealed(
+    version: str, same_boot: bool, sealed: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And rebuilt after another one, since nothing has synced them."""
+    """And rebuilt after another boot where no seal says that all of it has come to the disk."""
     job = JOBS["watch"]
     unpacked(archive_of(version, job.name), tmp_path)
     marks = list((tmp_path / STORES).rglob("mark.json"))
@@ -87,11 +87,13 @@ def test_local_stores_are_used_as_they_are_in_the_same_boot(
     for mark in marks:
         if same_boot:
             booted(mark, boot_id())
+        if not sealed:
+            mark.write_text(json.dumps(json.loads(mark.read_text()) | {"content": ""}))
     with caplog.at_level("INFO", "headrace.state"), job.system(tmp_path) as url:
         job.finish(job, tmp_path, url)
         check_result(job, version, tmp_path, url)
     rebuilt = [text for text in caplog.messages if "rebuilt" in text or "restored" in text]
-    assert bool(rebuilt) is not same_boot, caplog.messages
+    assert bool(rebuilt) is not (same_boot or sealed), caplog.messages
 
 
 @pytest.mark.parametrize("name", JOBS)
