@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from state_place import Contents, Place, Worker, after, head_to_json
 
-from headrace.adapters.lmdb import close_idle, opening
+from headrace.adapters.lmdb import close_idle, scanning
 from headrace.adapters.lmdb.environments import give_back, take
-from headrace.adapters.lmdb.opening import check_entries, check_structure
+from headrace.adapters.lmdb.scanning import check_entries, check_structure
 from headrace.errors import StoreDamagedError
 from headrace.model.checkpoint import Head
 
@@ -165,7 +165,7 @@ def test_a_process_that_dies_while_verifying_is_remembered(place: Place, monkeyp
     head, contents = grown_store(place)
     pid = os.fork()
     if pid == 0:
-        monkeypatch.setattr(opening, "unpacked_many", lambda *arguments: os._exit(7))
+        monkeypatch.setattr(scanning, "unpacked_many", lambda *arguments: os._exit(7))
         place.read(head, run_id="run-2")
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
