@@ -82,7 +82,7 @@ class OwnNode:
 
     def confirm(self) -> bool:
         """Ask whether the own node is there, and extend the lease if it is; False ends it: register again. Where no answer
-        comes (`UnavailableError`) the lease stays as it is, and ends by itself."""
+        comes (`UnavailableError`) the lease stays as it is, and ends at its time."""
         own, sent_s, timeout_s = self._own, self._clock(), self._tree.session_timeout_s
         if own is None:
             return False
