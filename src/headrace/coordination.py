@@ -1,7 +1,7 @@
 """The port to what coordinates the processors of a group: a tree of small nodes, as ZooKeeper has it.
 
 A `Tree` is one process's session with it. A session ends when the process closes it, or when nothing was heard of it for its
-timeout; its ephemeral nodes are deleted then. A tree that lost its session takes another one automatically: `session_id` is another
+timeout; its ephemeral nodes are deleted then. A tree that lost its session automatically takes another: `session_id` is another
 then, and none of the former's nodes are there. All implementations pass `tests/contracts/test_tree_contract.py`.
 """
 
