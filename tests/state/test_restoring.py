@@ -386,6 +386,12 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_TEST_STEPS", "stop:restore:1:3")
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes come no further than their third batch, and look about them all the same."""
+    monkeypatch.setenv("HEADRACE_TEST_STEPS", "hold:restore:1:3")
+
+
 def test_killed_in_the_midst_it_is_made_on(
     place: Place, asked: Ask, large: Large, slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,13 +411,14 @@ def test_killed_in_the_midst_it_is_made_on(
 
 @pytest.mark.parametrize("cause", ["told to end", "another plan", "a round opens the stores"])
 def test_a_process_that_is_not_wanted_ends_and_leaves_the_store_to_others(
-    place: Place, asked: Ask, large: Large, cause: str
+    place: Place, asked: Ask, large: Large, cause: str, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.boot_id = store_restoring.holders.boot_id()
-    head, contents = large(place, 5)
+    head, contents = large(place)
     one = asked(head)
     answer(one)
     pid = at_work(one)
+    monkeypatch.delenv("HEADRACE_TEST_STEPS")
     match cause:
         case "told to end":
             answer(asked(head, is_wanted=False))
@@ -437,9 +444,9 @@ def test_who_asks_for_another_plan_ends_no_other(place: Place, asked: Ask, large
     assert folder_of(one).wanted == one.token and folder_of(one).locked() is None
 
 
-def test_it_ends_where_no_driver_asks_any_more(place: Place, asked: Ask, large: Large) -> None:
+def test_it_ends_where_no_driver_asks_any_more(place: Place, asked: Ask, large: Large, held: None) -> None:
     place.boot_id = store_restoring.holders.boot_id()
-    head, _ = large(place, 5)
+    head, _ = large(place)
     one = asked(head)
     answer(one)
     pid = at_work(one)
@@ -466,11 +473,11 @@ time.sleep(100)
 
 
 def test_it_ends_with_the_executor_and_not_with_the_worker(
-    place: Place, asked: Ask, large: Large, monkeypatch: pytest.MonkeyPatch
+    place: Place, asked: Ask, large: Large, held: None
 ) -> None:
     """Started by a worker, whose parent lives as long as an executor does."""
     place.boot_id = store_restoring.holders.boot_id()
-    head, _ = large(place, 5)
+    head, _ = large(place)
     one = asked(head)
     command = [sys.executable, "-c", _PARENT, _WORKER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
@@ -479,10 +486,8 @@ def test_it_ends_with_the_executor_and_not_with_the_worker(
         parent.stdin.close()
         worker = int(parent.stdout.readline())
         pid = at_work(one)
-        os.kill(pid, signal.SIGSTOP)  # so that it is not done before the executor ends
         os.kill(parent.pid, signal.SIGSTOP)
         os.kill(worker, signal.SIGKILL)
-        os.kill(pid, signal.SIGCONT)
         time.sleep(0.3)  # three looks
         assert state_of(pid) is not None, "it outlives the worker that has started it"
         parent.kill()

@@ -1,4 +1,4 @@
-"""The hook by which tests kill, stop and cut a process at a numbered step (protocol.md, "Steps").
+"""The hook by which tests kill, stop, hold and cut a process at a numbered step (protocol.md, "Steps").
 
 Nothing but tests sets `HEADRACE_TEST_STEPS`; without it `reached` is one comparison. The variable reads
 `ACTION:PROTOCOL:STEP:COUNT`, several separated by commas: `kill:log:5:2` kills this process when it reaches step 5 of
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _counting = threading.Lock()  # tasks of a container may be in several threads
-_ACTIONS = ("kill", "stop", "exit", "raise")
+_ACTIONS = ("kill", "stop", "hold", "exit", "raise")
 
 
 class StepReached(Exception):
@@ -83,6 +83,8 @@ def _act(trap: _Trap) -> None:
         case "stop":
             # To this thread, or it would run on until the one that gets the signal has stopped them all.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        case "hold":
+            threading.Event().wait()  # this thread alone, until the process ends
         case "exit":
             os._exit(3)
         case _:
