@@ -280,7 +280,7 @@ def plan_and_commit(app: hr.App, system: Any, watch: Watch) -> int:
     for step in STEPS:
         with watch.part(f"step {step.__name__}"):
             draft = step(draft, draft.past or snapshot)
-    backend = Backend(system, store, engine=None)  # type: ignore[arg-type]  # nothing runs
+    backend = Backend(system, store, system.processor_store(app.name), engine=None)  # type: ignore[arg-type]  # nothing runs
     with watch.part("encode and commit"):
         made = JobPlanner(topology, {}, config, backend, lambda line: None).commit(draft, snapshot)
     store.release(epoch)

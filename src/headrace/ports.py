@@ -2,7 +2,7 @@
 unchanged on failure. All implementations of one pass one suite of tests (`tests/contracts`).
 
 How a round is committed is the adapter's: on the embedded log by the driver, all containers in one transaction; on Kafka
-by each container's worker, in a transaction of its own. The runtime goes one way through both, see `JobStore`.
+by each container's worker, in a transaction of its own. The runtime goes one way through both, see `ProcessorStore`.
 
 Arrow tables are pyarrow's; this module only names them. The row shape of records on disk and in flight is
 `codec.record_batches.RECORD_SCHEMA`: key binary, value binary, timestamp_us int64, headers list<struct<name string, value
@@ -153,9 +153,12 @@ class Streams(Protocol):
 class System(Streams, Protocol):
     """A system as a job's driver sees it."""
 
-    def job_store(self, application: str, exactly_once: bool = True) -> JobStore:
-        """The application's store. Without `exactly_once` outputs may be written before their round counts, where that is
-        cheaper: a round that fails may then show twice in them, never too few times."""
+    def job_store(self, application: str, exactly_once: bool = True) -> CoordinatorStore:
+        """The application's plan, for its coordinator; any process may read there. `exactly_once` as in `processor_store`."""
+
+    def processor_store(self, application: str, exactly_once: bool = True) -> ProcessorStore:
+        """The rounds of the application's containers. Without `exactly_once` outputs may be written before their round counts,
+        where that is cheaper: a round that fails may then show twice in them, never too few times."""
 
     def consumer(self) -> SystemConsumer:
         """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
@@ -204,7 +207,7 @@ class MetadataStore(Protocol):
     """Small named values of one application, in namespaces, and requests for the driver that holds the application.
 
     Any process reads them. None writes values from outside: a command leaves a request, and the driver applies it and
-    writes through its `JobStore` (protocol.md 6). A class of a user's own (`startpoint_metadata_store`) is called with
+    writes through its `CoordinatorStore` (protocol.md 6). A class of a user's own (`startpoint_metadata_store`) is called with
     the application's name; it keeps requests alone, durably, where all processes reach them. A running job looks there from
     a thread; what it raises is logged, and tried again. `close()`, if it has that, is called at the end.
     """
@@ -240,27 +243,35 @@ class MetadataStore(Protocol):
         the driver of this store does not apply: what it has applied, it removes itself. Values stay."""
 
 
-class JobStore(Protocol):
-    """One application's plan and checkpoints in its system.
+class JobReader(Protocol):
+    """What is stored of one application's job, for any process to read."""
+
+    def holder(self) -> DriverLease | None: ...
+
+    def job_model(self) -> JobModel | None: ...
+
+    def checkpoints(self) -> dict[TaskName, Checkpoint]:
+        """Those of the current plan, whether their tasks have committed a round yet or not. A task that has committed and
+        whose checkpoint is nowhere to be found is a `StorageError`, never left out."""
+
+    def status(self) -> dict[str, dict[str, Any]]: ...
+
+
+class CoordinatorStore(JobReader, Protocol):
+    """One application's plan in its system, as its coordinator has it: the driver, or the leader of a group.
 
     The life of a job, in this order:
 
-    1. `acquire` (steps 1 to 5 of "Start"): the epoch is ours, and every attempt of an older one is fenced.
-    2. `job_model`, `checkpoints`: read after that. They may be answered from what `acquire` read: no other driver writes now.
+    1. `acquire` (steps 1 to 4 of "Start"): the epoch is ours. `fence` (step 5): no attempt of an older one can commit any more
+       in the lanes that it names.
+    2. `job_model`, `checkpoints`: read after that. They may be answered from memory: no other driver writes now.
     3. `commit_job_model` (step 9, and 10 before it returns): the plan, its resolved starts and stream ids, at once.
-    4. Rounds, of several sub-topologies at once, from a thread each. `lanes_to_renew` and `container_terms` when a round is
-       planned; the engine runs the containers; `commit_round` with what all of them answered.
-    5. A round that failed in any way: `recover`, and a new round is planned from what that gives.
-    6. `heartbeat` every 2 s from a thread of its own; `release` at the end.
+    4. Rounds are a `ProcessorStore`'s.
+    5. `heartbeat` every 2 s from a thread of its own; `release` at the end.
 
     Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists. At each numbered
     step of protocol.md `exchange.fault_injection.reached` is called.
-
-    `round_ms_max`: a container that worked for longer might not be able to commit any more (protocol.md 3); None is no
-    bound.
     """
-
-    round_ms_max: int | None
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
@@ -269,10 +280,17 @@ class JobStore(Protocol):
         takes long is started."""
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
-        """Take the application and give the new epoch, which is in force, and was read back, when this returns: no
-        attempt of an older one can commit any more. `JobHeldError` while another holder lives; `FencedError` if this store
-        has it, and another driver has taken it since: who was replaced does not come back. Whatever it raises, the
-        application is not held by this driver then."""
+        """Take the application and give the new epoch, which is in force, and was read back, when this returns: an attempt
+        that looks at it from now on stops. `JobHeldError` while another holder lives; `FencedError` if this store has it, and
+        another driver has taken it since: who was replaced does not come back. Whatever it raises, the application is not
+        held by this driver then."""
+
+    def lanes_used(self) -> Mapping[str, int]:
+        """How many lanes were ever used, by the titles of sub-topologies; empty where the epoch alone fences all of them."""
+
+    def fence(self, epoch: int, lanes: Mapping[str, Collection[int]]) -> None:
+        """End what any container of these lanes has open, and shut out who has begun there (protocol.md 7). `lanes`: by the
+        titles of sub-topologies."""
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
 
@@ -291,11 +309,7 @@ class JobStore(Protocol):
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
 
-    def holder(self) -> DriverLease | None: ...
-
     # --- the plan ---------------------------------------------------------------------------------------------------
-
-    def job_model(self) -> JobModel | None: ...
 
     def commit_job_model(
         self,
@@ -305,17 +319,42 @@ class JobStore(Protocol):
         metadata: Metadata | None = None,
         stored: Mapping[TaskName, Checkpoint] | None = None,
     ) -> None:
-        """Make `model` (its partition counts and stream ids are in it) and the `checkpoints` of all its tasks current, and
-        write `metadata` with them, in one transaction, read back. Checkpoints of tasks that it does not have are forgotten.
-        `stored`: what `checkpoints` has given; a checkpoint that is the very one of there need not be written again.
-        Before this returns the store has recorded the lanes that the model uses, so that a later `acquire` fences them
-        (protocol.md 7)."""
+        """Make `model` (its partition counts and stream ids are in it) and `checkpoints` current, and write `metadata` with
+        them, in one transaction, read back. A task of the model without a checkpoint here keeps its own; those of tasks that
+        the model does not have are forgotten. `stored`: what `checkpoints` has given; a checkpoint that is the very one of
+        there need not be written again. Before this returns the store has recorded the lanes that the model uses, for
+        `lanes_used` (protocol.md 7)."""
 
-    def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        """Those of the current plan, whether their tasks have committed a round yet or not. A task that has committed and
-        whose checkpoint is nowhere to be found is a `StorageError`, never left out."""
+    def write_metadata(
+        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
+    ) -> None:
+        """Write these values (None deletes) and drop the requests `done`, all or nothing. See `MetadataStore`."""
 
-    # --- rounds -----------------------------------------------------------------------------------------------------
+    def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
+        """Forget what lies before `offsets` (partition to offset) of a repartition stream; one that is before the
+        beginning changes nothing, and one beyond the end is an `OffsetOutOfRangeError`."""
+
+
+class ProcessorStore(Protocol):
+    """The rounds of the containers of one processor, as they are planned, committed and given up. It has nothing of the
+    coordinator's in it: whatever it does, the coordinator of the application is not fenced by it.
+
+    1. `begin`, once a plan is in force.
+    2. Rounds, of several sub-topologies at once, from a thread each. `lanes_to_renew` and `container_terms` when a round is
+       planned; the engine runs the containers; `commit_round` with what all of them answered.
+    3. A round that failed in any way: `recover`, and a new round is planned from what that gives.
+
+    `round_ms_max`: a container that worked for longer might not be able to commit any more (protocol.md 3); None is no
+    bound.
+    """
+
+    round_ms_max: int | None
+
+    def begin(self, epoch: int, model: JobModel) -> None:
+        """From now on rounds are of the containers of `model`, under `epoch`. All lanes were fenced before."""
+
+    def check_epoch(self, epoch: int) -> None:
+        """`FencedError` if a newer epoch is in force; `UnavailableError` where the one in force cannot be seen now."""
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
         """Lanes that must take part in the next round though there is nothing for them to do: what they committed last
@@ -337,21 +376,8 @@ class JobStore(Protocol):
         containers of the failed round may have committed and others not: each task's checkpoint says for itself, and the
         next round builds on each as it is."""
 
-    # --- what goes with it ------------------------------------------------------------------------------------------
-
-    def write_metadata(
-        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
-    ) -> None:
-        """Write these values (None deletes) and drop the requests `done`, all or nothing. See `MetadataStore`."""
-
-    def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
-        """Forget what lies before `offsets` (partition to offset) of a repartition stream; one that is before the
-        beginning changes nothing, and one beyond the end is an `OffsetOutOfRangeError`."""
-
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """For eyes, never for decisions: not tied to an epoch, and it may be lost."""
-
-    def status(self) -> dict[str, dict[str, Any]]: ...
 
 
 class MetricsSink(Protocol):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-import headrace.adapters.kafka.job_store
+import headrace.adapters.kafka.coordinator_store
 import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
 from headrace import wiring

@@ -1,7 +1,8 @@
 """The steps of a driver in Kafka's model: starting (start 2 to 11), rounds, recovering, a producer given up.
 
-As in `adapters.kafka.job_store` and `adapters.kafka.coordinator`: every transaction of the coordinator writes the driver's
-epoch as the group's position too, and is refused once another driver has inited the coordinator's id.
+As in `adapters.kafka.coordinator_store`, `adapters.kafka.processor_store` and `adapters.kafka.coordinator`: every transaction
+of the coordinator writes the driver's epoch as the group's position too, and is refused once another driver has inited the
+coordinator's id. What a driver does for its rounds is under the ids of its lanes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from commit_model.kafka_values import (
     Driver,
     KafkaBounds,
     KafkaSafeguards,
+    Lane,
     Round,
     State,
     taken,
@@ -39,8 +41,8 @@ def driver_steps(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds,
             if driver.attempts < bounds.attempts_per_round and len(state.attempts) < bounds.attempts:
                 yield from _retried(state, safeguards, bounds, index, who)
             yield f"{who} gives up its round", state.with_driver(index, _over(driver, "check"))
-        case "check" | "fence to recover" | "read again" | "compare" | "fence once more" | "read once more" | "seed":
-            yield from _recovered(state, safeguards, index, who)
+        case "check" | "fence to recover" | "read again" | "compare" | "take lane" | "look" | "read once more" | "seed":
+            yield from _recovered(state, safeguards, bounds, index, who)
     if driver.at not in ("take", "dead") and driver.epoch:
         yield from _producer_lost(state, safeguards, index, who)
 
@@ -197,30 +199,33 @@ def _in(process: int | None) -> str:
 # --- after a round that failed ----------------------------------------------------------------------------------------
 
 
-def _recovered(state: State, safeguards: KafkaSafeguards, index: int, who: str) -> Steps:
-    driver = state.drivers[index]
+def _recovered(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, index: int, who: str) -> Steps:
+    driver, lane = state.drivers[index], _own_lane(bounds, index)
     match driver.at:
-        case "check" if driver.producer == "live" and not _in_doubt(state):
-            then = driver._replace(at="fence to recover" if safeguards.fence_to_recover else "read again")
-            yield f"{who} checks its epoch with a transaction", _transacted(state, index, then)
+        case "check" | "look" if not _in_doubt(state):
+            first = "fence to recover" if safeguards.fence_to_recover else "read again"
+            then, looks = ("read once more", safeguards.look_before_seed) if driver.at == "look" else (first, True)
+            is_ours = state.broker.group_epoch == driver.epoch or not looks
+            after = state.with_driver(index, driver._replace(at=then) if is_ours else DEAD)
+            yield f"{who} looks at the epoch of its lanes: {state.broker.group_epoch}", after
         case "fence to recover":
-            yield from _fenced(state, safeguards, index, driver._replace(at="read again"), "recover:", _lanes_of(state))
+            yield from _fenced(state, safeguards, index, driver._replace(at="read again"), "recover:", (lane,))
         case "read again" | "read once more":
             at = "compare" if driver.at == "read again" else "seed"
             for base in _checkpoints_read(state, safeguards):
                 yield f"{who} reads position {base.position} again", state.with_driver(index, driver._replace(at=at, base=base))
         case "compare":
             yield from _compared(state, safeguards, index, who)
-        case "fence once more":
-            yield from _fenced(state, safeguards, index, driver._replace(at="read once more"), "recover:", _lanes_of(state))
-        case "seed" if driver.producer == "live" and not _in_doubt(state):
-            seeded = _transacted(state, index, driver._replace(at="ready"))
-            if seeded.drivers[index].at != "dead":
-                seeded = seeded.with_broker(group=driver.base.note)
-            text = f"{who} seeds the group with position {driver.base.position}"
-            yield text, seeded
-            if _can_delay(state, seeded, index):
-                yield f"{text}, to be read later", seeded.with_delay(None, state.broker, touches_group=True)
+        case "take lane" if state.broker.pending is None or state.broker.pending.lane != lane:
+            after = taken(state.with_driver(index, driver._replace(at="look")), safeguards, lane, _producer_of(index))
+            yield f"{who} inits lane {lane}", after
+        case "seed":
+            yield from _seeded(state, safeguards, index, lane, who)
+
+
+def _producer_of(index: int) -> int:
+    """The owner of a lane that a driver has inited."""
+    return -1 - index
 
 
 def _compared(state: State, safeguards: KafkaSafeguards, index: int, who: str) -> Steps:
@@ -232,13 +237,29 @@ def _compared(state: State, safeguards: KafkaSafeguards, index: int, who: str) -
     if found == driver.base.note:
         yield f"{who} finds the group where the topic is", state.with_driver(index, driver._replace(at="ready"))
         return
-    again = safeguards.fence_to_recover and safeguards.fence_after_lost
-    lost = driver._replace(at="fence once more" if again else "seed")
+    lost = driver._replace(at="take lane" if safeguards.seed_by_lane else "seed")
     yield f"{who} finds the group without that position", state.with_driver(index, lost)
 
 
-def _lanes_of(state: State) -> tuple[int, ...]:
-    return (0, 1) if state.broker.recorded else ()
+def _seeded(state: State, safeguards: KafkaSafeguards, index: int, lane: int, who: str) -> Steps:
+    """The lost position is set under the lane's id, or where that safeguard is out under the coordinator's."""
+    driver = state.drivers[index]
+    text = f"{who} seeds the group with position {driver.base.position}"
+    if safeguards.seed_by_lane:
+        if state.broker.lanes[lane].owner != _producer_of(index):
+            yield f"{who} has lost lane {lane}, and reads again", state.with_driver(index, driver._replace(at="read again"))
+            return
+        seeded = state.with_driver(index, driver._replace(at="ready")).with_lane(lane, Lane())
+    elif driver.producer == "live" and not _in_doubt(state):
+        seeded = _transacted(state, index, driver._replace(at="ready"))
+    else:
+        return
+    if seeded.drivers[index].at != "dead":
+        seeded = seeded.with_broker(group=driver.base.note)
+    yield text, seeded
+    if _can_delay(state, seeded, index):
+        owner = lane if safeguards.seed_by_lane else None
+        yield f"{text}, to be read later", seeded.with_delay(owner, state.broker, touches_group=True)
 
 
 # --- a coordinator's producer whose last transaction has no known outcome ----------------------------------------------
@@ -257,11 +278,13 @@ def _producer_lost(state: State, safeguards: KafkaSafeguards, index: int, who: s
             asked = DEAD if deposed else driver._replace(producer="asked")
             yield f"{who} looks at the epoch: {broker.epoch}", state.with_driver(index, asked)
         case "asked" if not _in_doubt(state):
-            then = driver._replace(producer="taken" if safeguards.ask_after_retaking else "live")
+            then = driver._replace(producer="taken" if safeguards.ask_after_retaking else "beats")
             yield f"{who} inits the coordinator's id once more", state.with_broker(coordinator=index).with_driver(index, then)
         case "taken":
-            kept = DEAD if deposed else driver._replace(producer="live")
+            kept = DEAD if deposed else driver._replace(producer="beats")
             yield f"{who} looks at the epoch after that: {broker.epoch}", state.with_driver(index, kept)
+        case "beats" if not _in_doubt(state):
+            yield f"{who} writes its heartbeat", _transacted(state, index, driver._replace(producer="live"))
 
 
-_BEATS = frozenset({"ready", "waiting", "check", "read again", "compare", "seed"})
+_BEATS = frozenset({"ready", "waiting", "check", "read again", "compare", "take lane", "look", "read once more", "seed"})

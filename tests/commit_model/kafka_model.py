@@ -11,7 +11,8 @@ How the labels of steps map to the numbered steps of protocol.md, "Steps", Kafka
 | container 3 to 7 | one step: what is sent into an open transaction shows only as positions in doubt and an offset held back |
 | container 8, 9 | commit, known; or its answer is lost; or it can be read only after a step of its own (markers) |
 | container 10, 11 | apply and answer, one step: an answer that comes later is a driver that gives up before |
-| recover | check the epoch by a transaction, fence, read the topic, compare the group, seed what it has lost |
+| recover | look at the epoch, fence the lane, read the topic, compare the group |
+| recover: a lost position | init the lane, look at the epoch, read once more, commit it under the lane |
 
 **Pauses and crashes need no steps**, as in the embedded log's model: a process that is never scheduled again is a crashed
 one, and a driver may give up a round at any time. A transaction that its timeout ends is one that a fence ends.
@@ -25,9 +26,10 @@ where a task moves.
 **Redundant at this size.** `stable_positions` and `read_back_epoch` cover for each other: who fences waits for markers,
 so only the epoch's own transaction can be in doubt when a worker looks. `version_stamp`: a version comes with an epoch,
 and the epoch is checked; where an epoch can go back (`ask_after_retaking` out) the stamp alone keeps the outputs right.
-`done_answers` keeps a retried Spark task from failing its round, not data. `reuse_by_last_committer`: a producer that
-somebody's init has fenced cannot commit; the rule saves the round that would fail. `ask_before_retaking`: what is asked
-after is what counts; the rule saves a successor from being fenced.
+`done_answers` keeps a retried Spark task from failing its round, not data. `fence_to_recover`: what an older attempt still
+commits is found by who builds on another base; the fence ends what a reader would wait for. `reuse_by_last_committer`: a
+producer that somebody's init has fenced cannot commit; the rule saves the round that would fail. `ask_before_retaking`: what
+is asked after is what counts; the rule saves a successor from being fenced.
 """
 
 from __future__ import annotations

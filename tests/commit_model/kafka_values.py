@@ -44,8 +44,9 @@ class KafkaSafeguards:
     epoch_before_fence: bool = True  # 7; out: fence, then write the epoch
     fence_before_read: bool = True  # 7; out: read the checkpoints, then fence
     lanes_recorded: bool = True  # 7: all lanes ever used are fenced; out: those of the driver's own plan
-    fence_to_recover: bool = True  # 9, JobStore.recover: positions are seeded after a fence; out: without any
-    fence_after_lost: bool = True  # 9: and what is lost was seen lost before that fence; out: found after it
+    fence_to_recover: bool = True  # 9: who recovers fences its lane before it reads; out: it does not
+    seed_by_lane: bool = True  # 9: a lost position is set under its lane's id, taken before the last read; out: it is not taken
+    look_before_seed: bool = True  # 9: and the epoch was looked at after that init; out: it was not
     ask_before_retaking: bool = True  # 6: a driver that lost its producer looks at the epoch before it takes the id again
     ask_after_retaking: bool = True  # 6: and once more after; out: what was true before the init is believed
 

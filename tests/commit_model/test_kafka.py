@@ -42,8 +42,8 @@ INDISPENSABLE = {
     "epoch_before_fence": (TWO_DRIVERS, "the outputs are not those"),
     "fence_before_read": (TWO_DRIVERS, "the outputs are not those"),
     "lanes_recorded": (MOVED_LANE, "the outputs are not those"),
-    "fence_to_recover": (ONE_BY_ONE, "the group's position"),
-    "fence_after_lost": (ONE_BY_ONE, "the group's position"),
+    "seed_by_lane": (ONE_BY_ONE, "the group's position"),
+    "look_before_seed": (MOVED_LANE, "the group's position"),
     "ask_after_retaking": (LOST_HEARTBEAT, "driver 1 of epoch 1 writes in epoch 2"),
 }
 
@@ -51,6 +51,7 @@ INDISPENSABLE = {
 REDUNDANT = {
     "version_stamp": MOVED_LANE,
     "done_answers": LOST_ANSWER,
+    "fence_to_recover": ONE_BY_ONE,
     "reuse_by_last_committer": KEPT_PRODUCERS,
     "stable_positions": LATE_MARKERS,
     "read_back_epoch": LATE_MARKERS,
@@ -115,7 +116,7 @@ def test_where_the_epoch_goes_back_the_version_keeps_the_outputs_right() -> None
 
 def test_a_position_seeded_over_a_late_commit_duplicates_records() -> None:
     """A fence does not reach an attempt that has not inited yet: it may commit while a driver of its epoch recovers."""
-    world, safeguards = KafkaBounds(drivers=1), KafkaSafeguards().without("fence_after_lost")
+    world, safeguards = KafkaBounds(drivers=1), KafkaSafeguards().without("seed_by_lane")
     found = explore(KafkaModel(world, safeguards, outputs_only=True))
     print(found)
     assert found.counterexample is not None

@@ -131,3 +131,14 @@ def metadata_store(system: Any) -> Any:
 @pytest.fixture
 def job_store(system: Any) -> Any:
     return system.job_store("delays")
+
+
+@pytest.fixture
+def processor_store(system: Any) -> Any:
+    return system.processor_store("delays")
+
+
+@pytest.fixture
+def flights(system: Any) -> None:
+    """What the models of `contracts.plans` read: some systems keep positions of streams that exist only."""
+    system.create_stream("flights", 3)

@@ -1,4 +1,5 @@
-"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its `JobStore`.
+"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its
+`CoordinatorStore`.
 
 `own` is a class as a user writes it (`examples/shared_requests.py`), behind what the configuration key puts around it.
 """

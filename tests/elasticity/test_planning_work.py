@@ -53,7 +53,7 @@ class Planning:
             terms, store = terms_of(topology, config, system.name, slots=2), system.job_store("counting")
             epoch = store.acquire(DriverLease("run", "host", 1, "", "", 1), 1)
             snapshot = observe(terms, system, store, epoch=epoch, now_us=1)
-            backend = Backend(system, store, engine=None)  # type: ignore[arg-type]  # nothing runs
+            backend = Backend(system, store, store, engine=None)  # type: ignore[arg-type]  # nothing runs
             yield planned(terms, snapshot), snapshot, JobPlanner(topology, {}, config, backend, lambda line: None)
             store.release(epoch)
 

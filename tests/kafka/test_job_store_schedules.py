@@ -1,4 +1,4 @@
-"""Schedules that the model checker found (`tests/commit_model`), run against Kafka's job store on a real broker."""
+"""Schedules that the model checker found (`tests/commit_model`), run against Kafka's stores on a real broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, m
 from headrace.adapters.kafka.positions import committed_positions, positions_of
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
-from headrace.errors import FencedError
+from headrace.errors import FencedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -76,8 +76,10 @@ def test_what_an_attempt_commits_while_its_driver_recovers_is_not_overwritten(
         transaction.begin()
         transaction.commit([after], [(str(TASK).encode(), encode(made))], checkpoint_topic(application))
 
-    monkeypatch.setattr(store._checkpoints, "refresh", after_its_first_call(store._checkpoints.refresh, late_attempt))
-    recovered = store.recover(epoch, None)
+    rounds = system.processor_store(application)
+    rounds.begin(epoch, model)
+    monkeypatch.setattr(rounds._checkpoints, "refresh", after_its_first_call(rounds._checkpoints.refresh, late_attempt))
+    recovered = rounds.recover(epoch, None)
     found = committed_positions(system.client, after.group, [(after.topic, 0)])
     assert found == {(after.topic, 0): (7, after.note)}
     assert recovered == store.checkpoints() == {TASK: made}
@@ -96,7 +98,9 @@ def test_a_position_that_expired_is_seeded_from_the_topic(system: Any, applicati
     (deleted,) = admin.delete_consumer_groups([position.group], request_timeout=20).values()
     deleted.result(20)  # as its retention would
     assert committed_positions(system.client, position.group, [(position.topic, 0)]) == {}
-    assert store.recover(epoch, None) == {TASK: base}
+    rounds = system.processor_store(application)
+    rounds.begin(epoch, model)
+    assert rounds.recover(epoch, None) == {TASK: base}
     found = committed_positions(system.client, position.group, [(position.topic, 0)])
     assert found == {(position.topic, 0): (3, position.note)}
 
@@ -139,3 +143,64 @@ def test_a_driver_that_was_replaced_right_behind_its_model_is_fenced(
     with pytest.raises(FencedError, match="another driver has taken over"):
         first.commit_job_model(epoch, model, [Checkpoint(TASK, RoundId(epoch, None, 0), 1, {ssp: 0})])
     assert second.job_model() == replace(model, version=2)
+
+
+def test_a_lost_position_is_set_by_who_took_the_lane_last(
+    system: Any, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt takes the lane, and commits, after the lost position was read and before it is set again."""
+    store, rounds = system.job_store(application), system.processor_store(application)
+    epoch = store.acquire(FIRST, 0)
+    ssp = SSP(system.name, f"{application}-input", 0)
+    containers = (ContainerModel(0, (TaskModel(TASK, (ssp,)),)),)
+    model = JobModel(application, 1, (SubTopologyModel(None, containers),), {ssp.stream: 1}, stream_ids={ssp.stream: "id"})
+    base = Checkpoint(TASK, RoundId(epoch, None, 0), 1, {ssp: 3})
+    made = Checkpoint(TASK, RoundId(epoch, None, 1), 1, {ssp: 7})
+    store.commit_job_model(epoch, model, [base])
+    rounds.begin(epoch, model)
+    (position,), (after,) = positions_of(application, model, [base]), positions_of(application, model, [made])
+    admin = AdminClient(system.client)
+    (deleted,) = admin.delete_consumer_groups([position.group], request_timeout=20).values()
+    deleted.result(20)
+
+    def attempt() -> None:
+        transaction = LaneTransaction(Lane(application, "source", 0, epoch, str(made.round_id), system.client, 60_000))
+        transaction._producer = rounds._fencing.take("source", 0)
+        transaction.begin()
+        transaction.commit([after], [(str(TASK).encode(), encode(made))], checkpoint_topic(application))
+
+    set_positions, tries = rounds._fencing.set_positions, list[bool]()
+
+    def set_too_late(*arguments: Any) -> bool:
+        if not tries:
+            attempt()
+        tries.append(set_positions(*arguments))
+        return tries[-1]
+
+    monkeypatch.setattr(rounds._fencing, "set_positions", set_too_late)
+    assert rounds.recover(epoch, None) == {TASK: made}
+    assert tries == [False]
+    found = committed_positions(system.client, position.group, [(position.topic, 0)])
+    assert found == {(position.topic, 0): (7, after.note)}
+
+
+def test_only_the_lanes_that_are_named_are_fenced(system: Any, application: str) -> None:
+    """A leader fences what it moves: what others have open goes on, and is committed."""
+    store = system.job_store(application)
+    epoch = store.acquire(FIRST, 0)
+    ssp = SSP(system.name, f"{application}-input", 0)
+    containers = (ContainerModel(0, (TaskModel(TASK, (ssp,)),)),)
+    model = JobModel(application, 1, (SubTopologyModel(None, containers),), {ssp.stream: 1}, stream_ids={ssp.stream: "id"})
+    store.commit_job_model(epoch, model, [Checkpoint(TASK, RoundId(epoch, None, 0), 1, {ssp: 0})])
+    open_ones = []
+    for lane in range(2):
+        transaction = LaneTransaction(Lane(application, "source", lane, epoch, f"{epoch}:source:1", system.client, 60_000))
+        assert transaction.check([]) in Verdict
+        transaction.begin()
+        transaction.produce(f"{application}-input", [(b"%d" % lane, None, 0, 1, None)])
+        open_ones.append(transaction)
+    store.fence(epoch, {"source": [0]})
+    with pytest.raises(RoundFailedError):
+        open_ones[0].commit([], [], checkpoint_topic(application))
+    open_ones[1].commit([], [], checkpoint_topic(application))
+    assert [record.value for record in system.consume(f"{application}-input")] == [b"1"]

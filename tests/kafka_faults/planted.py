@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace.adapters.kafka import clients, compacted, fetching, system
 from headrace.adapters.kafka import container_transaction as lanes
-from headrace.adapters.kafka import job_store as jobs
+from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
+from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.lmdb import opening
 from headrace.driver.rounds import round_planner
@@ -122,13 +123,13 @@ def _again_after_a_fence() -> None:
 @_bug("skip the fence")
 def _skip_the_fence() -> None:
     """What an old driver has open stays so, and its successor waits for it."""
-    _put(jobs.KafkaJobStore, "_fence", lambda self, used: None)
+    _put(LaneFencing, "fence", lambda self, lanes: None)
 
 
 @_bug("forget a lane")
 def _forget_a_lane() -> None:
-    fence = jobs.KafkaJobStore._fence
-    _put(jobs.KafkaJobStore, "_fence", lambda self, used: fence(self, {n: count - 1 for n, count in used.items()}))
+    fence = LaneFencing.fence
+    _put(LaneFencing, "fence", lambda self, lanes: fence(self, {title: list(mine)[:-1] for title, mine in lanes.items()}))
 
 
 @_bug("no check of epoch and base")
@@ -159,7 +160,7 @@ def _epoch_before_init() -> None:
 
 @_bug("take over from a driver that lives")
 def _no_heartbeat_check() -> None:
-    _put(jobs.KafkaJobStore, "_checked_free", lambda self, stands, holder, now_us: now_us)
+    _put(KafkaCoordinatorStore, "_checked_free", lambda self, stands, holder, now_us: now_us)
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ class TestHolding:
         monkeypatch.setattr(job_store, "reached", lambda protocol, step: seen.append((protocol, step)))
         store = system.job_store("app")
         epoch = store.acquire(this_process("r", now()), now())
+        store.fence(epoch, {})
         store.commit_round(round_commit(system.root, epoch, 1, [], None))
         assert seen == [("start", n) for n in range(1, 6)] + [("log", n) for n in range(9, 13)]
 

@@ -44,6 +44,7 @@ CRUMBS = {
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
+    "driver.planning.load_plan": "what any process does that runs a plan",
     "wiring.foreground": "it imports what only a terminal needs",
     "wiring.local_stores": "what is done on the machines of workers",
     "wiring.worker.fold_process": "a process of its own",

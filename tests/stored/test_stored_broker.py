@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headrace.adapters.kafka import job_store as jobs
+from headrace.adapters.kafka import coordinator_store as jobs
 from headrace.cli.commands import application
 from stored.archives import archive_of, unpacked, versions
 from stored.jobs import JOBS

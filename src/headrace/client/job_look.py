@@ -19,7 +19,7 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import JobStore
+from headrace.ports import JobReader
 
 
 class JobLook:
@@ -27,7 +27,7 @@ class JobLook:
 
     def __init__(self, system: Any, application: str) -> None:
         self.system, self.application = system, application
-        self.store: JobStore = system.job_store(application)
+        self.store: JobReader = system.job_store(application)
         self._ends: dict[str, Mapping[int, int]] = {}
 
     @cached_property
@@ -101,6 +101,6 @@ def _reads(sub: SubTopologyModel) -> set[str]:
     return {ssp.stream for task in sub.tasks for ssp in task.partitions}
 
 
-def is_run(store: JobStore) -> bool:
+def is_run(store: JobReader) -> bool:
     """Whether a driver holds the application of `store`, and is alive."""
     return is_alive(store.holder(), time.time_ns() // 1000)

@@ -35,7 +35,7 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
-from headrace.ports import JobStore, MetadataStore
+from headrace.ports import JobReader, MetadataStore
 
 Key = StartpointKey | SystemStreamPartition  # an SSP alone is for all tasks that read it
 Entries = Iterable[StartpointEntry]
@@ -280,10 +280,10 @@ class _Stored:
 class OffsetManager:
     """Where tasks begin to read: by a startpoint, or by their checkpoint. `hr.startpoints(app).offset_manager` is one.
 
-    `store` is the application's `JobStore`. Seed: SEP-18 "Changes to OffsetManager".
+    `store` is the application's `JobReader`. Seed: SEP-18 "Changes to OffsetManager".
     """
 
-    def __init__(self, startpoints: StartpointManager, store: JobStore) -> None:
+    def __init__(self, startpoints: StartpointManager, store: JobReader) -> None:
         self._startpoints, self._store = startpoints, store
 
     def get_startpoint(self, key: Key) -> Startpoint | None:

@@ -73,7 +73,7 @@ class Generation:
     ) -> None:
         self.plan, self.maintenance = prepared.plan, prepared.maintenance
         self.runners = {runner.sub.name: runner for runner in prepared.runners}
-        self._store, self._engine, self._metrics = backend.store, backend.engine, backend.metrics
+        self._store, self._engine, self._metrics = backend.processor_store, backend.engine, backend.metrics
         self._pace, self.caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(prepared.plan.subs)

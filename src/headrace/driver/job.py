@@ -21,7 +21,7 @@ from headrace.driver.job_status import JobStatus
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.job_planner import JobPlanner
+from headrace.driver.planning.job_planner import JobPlanner, take_application
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -30,7 +30,7 @@ from headrace.errors import ConfigError, FencedError, HeadraceError, Unavailable
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.scale import ScaleRequest
-from headrace.ports import DriverLease, JobStore
+from headrace.ports import DriverLease, JobReader
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
@@ -59,6 +59,7 @@ class JobPreparer:
             for note in plan.notes:
                 planner.log(note)
             maintenance.clear_up()
+        planner.backend.processor_store.begin(epoch, plan.model)
         self.paths.control.begin(epoch)
         if planner.backend.restoration is not None:
             planner.backend.restoration.begin(epoch)
@@ -93,7 +94,7 @@ class LaunchedJob:
     def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
         """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
         began_s = time.monotonic()
-        epoch = self.backend.store.acquire(self.lease(), now_us)
+        epoch = take_application(self.backend.store, self.lease(), now_us)
         held_s = time.monotonic()
         prepared = self.preparer.prepare(epoch, before, requests)
         return replace(prepared, phases_s={"fence": held_s - began_s, "plan": time.monotonic() - held_s})
@@ -390,7 +391,7 @@ class Job:
         return tuple(replace(one, is_changing=one.is_changing or is_due) for one in found)
 
 
-def _published(store: JobStore) -> dict[str, dict[str, Any]]:
+def _published(store: JobReader) -> dict[str, dict[str, Any]]:
     """The status that earlier runs have published; it is for eyes, and no reason not to start."""
     try:
         return store.status()

@@ -134,7 +134,7 @@ class Engine(Protocol):
     ) -> list[bytes]:
         """Run each inner sequence as one Spark task, at the location of its works, which is one; the summaries, one per
         container, in any order. Raises `EngineFailure` if the job failed or was cancelled: what single containers did by then
-        is for `JobStore.recover` to find out."""
+        is for `ProcessorStore.recover` to find out."""
 
     def probe(self, work: ContainerWork, program: Program) -> EngineFailure | None:
         """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""

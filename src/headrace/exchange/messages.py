@@ -74,7 +74,7 @@ class Reject:
 
 class ContainerPlan(msgspec.Struct, frozen=True):
     """One container's work in one round. `ssps`: number to (system, stream, partition). `system` is the kind of system that the
-    job runs on, and `terms` what its driver's side says to its worker's side (`ports.JobStore.container_terms`). `upstream`: of
+    job runs on, and `terms` what its driver's side says to its worker's side (`ProcessorStore.container_terms`). `upstream`: of
     repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
     how the container gets the signals of its round (`engine.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on

@@ -19,14 +19,14 @@ from headrace.driver.cluster_view import ClusterView
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine, take_application
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, JobStore
+from headrace.ports import DriverLease, ProcessorStore
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
@@ -68,7 +68,8 @@ def launched(
     try:
         state_uri = state_uri_of(config)
         run_id = uuid.uuid4().hex
-        store = system.job_store(app.name, config.processing_guarantee == "exactly_once")
+        is_exactly_once = config.processing_guarantee == "exactly_once"
+        store, processor_store = system.job_store(app.name, is_exactly_once), system.processor_store(app.name, is_exactly_once)
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
             # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
@@ -81,7 +82,7 @@ def launched(
             wait_for_workers(engine, app.name, config, run_id, stateful, log)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
-        epoch = store.acquire(lease(), _now_us())
+        epoch = take_application(store, lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
@@ -92,7 +93,7 @@ def launched(
             local_store_dir_of(config, address is not None),
             state_uri,
             control,
-            _max_round_ms(config, store, log) / 1000,
+            _max_round_ms(config, processor_store, log) / 1000,
             address is not None,
             config.location_id,
         )
@@ -101,7 +102,7 @@ def launched(
         restoration = None if cluster is None else StoreRestoration(engine, cluster, app.name, paths)
         removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
         retention = StoreRetention(removing, in_background=cluster is not None) if stateful else None
-        backend = Backend(system, store, engine, elsewhere, builder, cluster, restoration, retention)
+        backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)
@@ -131,7 +132,7 @@ def _round_control(engine: Engine, config: Config, application: str) -> RoundCon
     return FileControl(work_folder(config) / "staging" / application)
 
 
-def _max_round_ms(config: Config, store: JobStore, log: Callable[[str], None]) -> int:
+def _max_round_ms(config: Config, store: ProcessorStore, log: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
     if most is None or config.max_round_ms <= most:

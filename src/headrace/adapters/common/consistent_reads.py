@@ -9,13 +9,13 @@ from headrace.errors import StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import JobStore
+from headrace.ports import JobReader
 
 CHANGE_S = 5.0  # a change of plan is not seen whole for so long at most
 CHANGES_S = 30.0  # a job whose plan changes all the time is read again for so long
 
 
-def plan_and_checkpoints(store: JobStore) -> tuple[JobModel | None, Mapping[TaskName, Checkpoint]]:
+def plan_and_checkpoints(store: JobReader) -> tuple[JobModel | None, Mapping[TaskName, Checkpoint]]:
     """The job model, None before the first run, and the checkpoints of its tasks. `UnavailableError` where the plan changes
     again and again."""
     began_s = time.monotonic()

@@ -107,6 +107,7 @@ class ApplicationTopics:
         messages: list[Message] = [(value, key, 0, 0, None) for key, value in records]
         failed: list[KafkaError] = []
         with self._writing:
+            began_s = time.monotonic()
             producer = self._producer = self._producer or self._new_producer()
             try:
                 produce_all(producer, metadata_topic(application), messages, failed, self._wait_s)
@@ -114,7 +115,7 @@ class ApplicationTopics:
                 failed.append(error.args[0])
             except RoundFailedError:  # its queue stayed full
                 failed.append(KafkaError(KafkaError._TIMED_OUT, "no answer"))
-            unanswered = producer.flush(self._wait_s + 1)
+            unanswered = producer.flush(max(0.0, self._deadline.left_s(began_s, self._wait_s + 1)))
             if failed or unanswered:
                 producer.purge()  # what has failed is not written later
                 self._producer = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do wi
 T = TypeVar("T")
 KEPT_MAX = 128  # a client is two threads and one of the 1,024 thread-local keys that a process has
 ANSWER_S = 30.0
+FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 OFFSETS_S = 10.0
 OFFSETS_BYTES = 500_000  # of the positions of one request
 POSITION_BYTES = 64  # of one, besides its names and its metadata

@@ -13,14 +13,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, retried_in_pieces, send_offsets, take_id
+from headrace.adapters.kafka.clients import ANSWER_S, FENCED, error_text, new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_id
 from headrace.errors import FencedError, UnavailableError
 
 TIMEOUT_MS = 15_000
 BATCH_BYTES = 16_000  # topics take it whose max.message.bytes is small, too
-_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
 class Coordinator:
@@ -108,7 +107,7 @@ class Coordinator:
             retried_in_pieces(function, ANSWER_S, self._deadline)
         except KafkaException as error:
             self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
-            if error.args[0].code() in _FENCED:
+            if error.args[0].code() in FENCED:
                 self._fenced = True
                 raise taken_over(self._application) from None
             raise UnavailableError(

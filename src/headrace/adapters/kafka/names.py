@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote
 
 from headrace.errors import StorageError
 
+JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"  # namespaces of an application's metadata
+
 
 def metadata_topic(application: str) -> str:
     return f"{application}-metadata"

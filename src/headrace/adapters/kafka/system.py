@@ -16,11 +16,13 @@ from headrace.adapters.common.offset_resolver import StreamConsumer, ranges_to_r
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
+from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.job_store import KafkaJobStore
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.processor_store import KafkaProcessorStore
 from headrace.adapters.kafka.topic_expansion import expanded
 from headrace.core.job_plan.growth_rules import check_expansion
 from headrace.core.rounds.offset_ranges import OffsetRange
@@ -74,7 +76,8 @@ class KafkaSystem(System):
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._pinned: dict[str, str] = {}
         self._writing = threading.RLock()  # of the producer
-        self._stores = weakref.WeakSet[KafkaJobStore]()
+        self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
+        self._checkpoints: dict[str, CompactedTopic] = {}
 
     def __repr__(self) -> str:
         return f"KafkaSystem({self.connection.servers})"
@@ -83,6 +86,8 @@ class KafkaSystem(System):
         """Close every client of it at once, and of its job stores: one that is left to the garbage has threads until then."""
         for store in list(self._stores):
             store.close()
+        for topic in self._checkpoints.values():
+            topic.close()
         self.own_topics.close()
         self._admin.close()
         with self._writing:
@@ -90,11 +95,20 @@ class KafkaSystem(System):
 
     # --- applications -----------------------------------------------------------------------------------------------
 
-    def job_store(self, application: str, exactly_once: bool = True) -> KafkaJobStore:
+    def job_store(self, application: str, exactly_once: bool = True) -> KafkaCoordinatorStore:
         application = checked_name("application", application)
-        store = KafkaJobStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
+        store = KafkaCoordinatorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
         self._stores.add(store)
         return store
+
+    def processor_store(self, application: str, exactly_once: bool = True) -> KafkaProcessorStore:
+        application = checked_name("application", application)
+        return KafkaProcessorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
+
+    def checkpoint_reader(self, application: str) -> CompactedTopic:
+        """The reader of an application's checkpoints, shared by its stores: it holds all of them."""
+        topic = CompactedTopic(self.client, checkpoint_topic(application), self.deadline)
+        return self._checkpoints.setdefault(application, topic)
 
     def consumer(self) -> StreamConsumer:
         return StreamConsumer(self)

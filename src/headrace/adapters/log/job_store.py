@@ -1,4 +1,4 @@
-"""The embedded log's `JobStore`: who drives an application, its plan, its checkpoints, and the commit of a round.
+"""The embedded log's store: who drives an application, its plan, its checkpoints, and the commit of a round.
 
 protocol.md 6 (heartbeat), 15 (one transaction checks the epoch and the files, gives offsets, writes checkpoints). Workers
 commit nothing here: an attempt is fenced by the epoch that the driver's transaction checks, so lanes need no fence.
@@ -26,7 +26,15 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, DriverLease, JobStore, Metadata, RoundCommit, SystemPayload
+from headrace.ports import (
+    ContainerCommit,
+    CoordinatorStore,
+    DriverLease,
+    Metadata,
+    ProcessorStore,
+    RoundCommit,
+    SystemPayload,
+)
 
 _PUT_CHECKPOINT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -34,8 +42,8 @@ epoch = excluded.epoch, sub_topology = excluded.sub_topology, round = excluded.r
 """
 
 
-class LogJobStore(JobStore):
-    """`headrace.ports.JobStore`."""
+class LogJobStore(CoordinatorStore, ProcessorStore):
+    """`headrace.ports.CoordinatorStore` and `headrace.ports.ProcessorStore`: the driver does both."""
 
     round_ms_max: int | None = None
 
@@ -75,11 +83,16 @@ class LogJobStore(JobStore):
         self._epoch = int(epoch)
         try:
             reached("start", 4)  # nothing to read back: a transaction of SQLite that has ended is in force
-            reached("start", 5)  # nothing to do: the epoch itself fences every lane
         except BaseException:
             self.release(int(epoch))
             raise
         return int(epoch)
+
+    def lanes_used(self) -> Mapping[str, int]:
+        return {}
+
+    def fence(self, epoch: int, lanes: Mapping[str, Collection[int]]) -> None:
+        reached("start", 5)  # nothing to do: the epoch itself fences every lane
 
     def heartbeat(self, epoch: int, now_us: int) -> None:
         with self._catalog.write(durable=False) as db:
@@ -154,6 +167,9 @@ class LogJobStore(JobStore):
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda one: one.task.sort_key)}
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
+
+    def begin(self, epoch: int, model: JobModel) -> None:
+        """Nothing to keep: a round's transaction looks at the epoch and the job model by itself."""
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """Where the data files are: a container writes one more, and its receipt is the chunks in it."""

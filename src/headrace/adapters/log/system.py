@@ -70,6 +70,9 @@ class LogSystem(System):
     def close(self) -> None:
         self._catalog.close()
 
+    def processor_store(self, application: str, exactly_once: bool = True) -> LogJobStore:
+        return self.job_store(application, exactly_once)
+
     def job_store(self, application: str, exactly_once: bool = True) -> LogJobStore:
         """Less than exactly once would be no cheaper here."""
         return LogJobStore(self._catalog, checked_name("application", application))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.emission import emission_of
 from headrace.core.topology.engine_prefix import PARTS, Endpoint, endpoints_of, parts_used
-from headrace.core.topology.operator_changes import timer_owners
+from headrace.core.topology.operator_changes import RunOperator, timer_owners
 from headrace.core.topology.program import EndpointSide, Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
@@ -29,11 +29,23 @@ def programs(draft: Draft, snapshot: Snapshot) -> Draft:
     if terms.sides is None:
         return draft
     written = {**{name: stream.partitions for name, stream in draft.streams.existing.items()}, **draft.creates}
-    owners = timer_owners(draft.edit.operators)
-    made = {sub.name: _program_of(sub, terms, terms.sides, draft.job_model, written, owners) for sub in terms.subs}
-    if any(record.replay for record in draft.startpoints.values()):
-        made = {name: _seeing_replays(program) for name, program in made.items()}
-    return replace(draft, programs=made)
+    has_replay = any(record.replay for record in draft.startpoints.values())
+    return replace(draft, programs=programs_of(terms, terms.sides, draft.job_model, written, draft.edit.operators, has_replay))
+
+
+def programs_of(
+    terms: PlanTerms,
+    sides: Mapping[str, Sides],
+    model: JobModel,
+    written: Mapping[str, int],
+    operators: Iterable[RunOperator],
+    has_replay: bool,
+) -> dict[str | None, Program]:
+    """What the containers of each sub-topology are given under `model`. `written`: the partition counts of all streams that may
+    be written to; `operators`: those of the plan; `has_replay`: whether a startpoint on record began a replay."""
+    owners = timer_owners(operators)
+    made = {sub.name: _program_of(sub, terms, sides, model, written, owners) for sub in terms.subs}
+    return {name: _seeing_replays(program) for name, program in made.items()} if has_replay else made
 
 
 def _program_of(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headrace.model.checkpoint import Checkpoint
-from headrace.ports import JobStore, MetadataStore
+from headrace.ports import CoordinatorStore, MetadataStore
 from headrace.state.files import StateFiles
 
 _SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there
@@ -20,7 +20,7 @@ def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
 
 
 def files_before_repairs(
-    store: JobStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
+    store: CoordinatorStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
 ) -> frozenset[str]:
     """The state files that were there at the first start after a repair of the system, for as long as the repair counts. The
     repair may have taken an older catalog that does not know them, and the newest one may be put back."""

@@ -25,7 +25,7 @@ from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, by
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import JobStore, MetadataStore
+from headrace.ports import CoordinatorStore, MetadataStore
 
 if TYPE_CHECKING:  # reading what is on record needs no Arrow
     from headrace.driver.maintenance.state_garbage import StateGarbage
@@ -71,7 +71,7 @@ class StateVersions:
 
     def __init__(
         self,
-        store: JobStore,
+        store: CoordinatorStore,
         epoch: int,
         garbage: StateGarbage,
         subs: Mapping[str | None, KeptTasks],
@@ -262,7 +262,7 @@ class DurableMap(Generic[T]):
     """The values of a namespace, by key, that are or may be stored. Not thread-safe. What was begun to be stored counts as
     stored, and is written again until that is heard to be done; what was begun to be deleted counts as stored as well."""
 
-    def __init__(self, store: JobStore, epoch: int, namespace: str, stored: Mapping[str, T]) -> None:
+    def __init__(self, store: CoordinatorStore, epoch: int, namespace: str, stored: Mapping[str, T]) -> None:
         self._store, self._epoch, self._namespace = store, epoch, namespace
         self._stored = dict(stored)
         self._unsure: set[str] = set()  # keys whose storing was begun, and not heard to be done

@@ -33,7 +33,7 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, MetricsSink, System
+from headrace.ports import CoordinatorStore, MetricsSink, ProcessorStore, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,15 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
-    """What a job runs on: its system, what is stored of it there, and the engine of its containers. `elsewhere`: where
-    startpoints are requested outside of its system. `store_builder`: begins to make local stores in the background; None where
-    workers are on other machines. `cluster`: where these are, and `restoration`: has local stores restored there; None where
-    all are on the driver's. `retention`: removes those that are not used any more. `metrics`: what is measured, for the status;
-    `exports`: where else that is taken."""
+    """What a job runs on: its system, what is stored of it there (`store` as its coordinator has it, `processor_store` for its
+    rounds), and the engine of its containers. `elsewhere`: where startpoints are requested outside of its system.
+    `store_builder`: begins to make local stores in the background; None where workers are on other machines. `cluster`: where
+    these are, and `restoration`: has local stores restored there; None where all are on the driver's. `retention`: removes
+    those that are not used any more. `metrics`: what is measured, for the status; `exports`: where else that is taken."""
 
     system: System
-    store: JobStore
+    store: CoordinatorStore
+    processor_store: ProcessorStore
     engine: Engine
     elsewhere: RequestsElsewhere | None = None
     store_builder: Callable[[], StoreBuilder] | None = None
@@ -104,7 +105,7 @@ class StartpointRecords:
             with self._lock:
                 self._spent |= found & self._records.keys()
 
-    def settle(self, store: JobStore, epoch: int, now_us: int) -> tuple[str, ...]:
+    def settle(self, store: CoordinatorStore, epoch: int, now_us: int) -> tuple[str, ...]:
         """Store that those which were spent are applied; their ids, sorted. From then on no commit names them."""
         with self._lock:
             due = sorted(id_ for id_ in self._spent if self._records[id_].status is StartpointStatus.PENDING)
@@ -128,14 +129,17 @@ class StartpointRecords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """Everything that stays the same until the job model changes.
+    """Everything that stays the same until the job model changes: as it is stored (`load_plan.load`), and made of the topology.
 
+    `rewinds`: those of which something is skipped still, or that may be undone. `scale_terms`: by which scales are decided,
+    `scales` those that are on record.
+
+    The rest only the process knows that has made the plan, and only a coordinator goes by it. `notes`: what is said at a start.
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and the model
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
-    `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
-    something is skipped still, or that may be undone. `changes`: the entries that this plan adds to the history of the job,
-    by key. `scale_terms`: by which scales are decided, `scales` those that are on record, `waiting_scales` what waits for tasks
-    to come together, by the titles of sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
+    `startpoint_requests`: those that were seen, and wait for something that the job does not read. `changes`: the entries that
+    this plan adds to the history of the job, by key. `waiting_scales`: what waits for tasks to come together, by the titles of
+    sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
     """
 
     topology: Topology
@@ -144,15 +148,15 @@ class JobPlan:
     programs: Mapping[str | None, Program]
     epoch: int
     checkpoints: Mapping[TaskName, Checkpoint]
-    notes: tuple[str, ...]
     records: PartitionRecords
-    refused: Mapping[str, HeadraceError]
-    found_counts: Mapping[str, int]
     startpoints: StartpointRecords
-    startpoint_requests: frozenset[str]
     rewinds: tuple[Rewind, ...] = ()
-    changes: Mapping[str, Change] = field(default_factory=dict)
     scale_terms: ScaleTerms = field(default_factory=ScaleTerms)
     scales: StoredScales = field(default_factory=StoredScales)
+    notes: tuple[str, ...] = ()
+    refused: Mapping[str, HeadraceError] = field(default_factory=dict)
+    found_counts: Mapping[str, int] = field(default_factory=dict)
+    startpoint_requests: frozenset[str] = frozenset()
+    changes: Mapping[str, Change] = field(default_factory=dict)
     waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)
     locations: Mapping[str, int] = field(default_factory=dict)

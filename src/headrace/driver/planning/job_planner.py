@@ -6,6 +6,7 @@ What is decided is in `core.job_plan`. Nothing that is stored has changed if thi
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,27 +31,29 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.sub_topologies import watched_streams
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
-from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
+from headrace.driver.planning.job_plan import Backend, JobPlan
+from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.stored_assignment import (
     PARTITION_COUNTS,
     SSP_ASSIGNMENT,
-    PartitionRecords,
     assignment_changes,
     record_changes,
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, StreamExistsError
+from headrace.errors import ConfigError, HeadraceError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, Metadata, System
+from headrace.ports import CoordinatorStore, DriverLease, JobReader, Metadata, System
+
+LOG = logging.getLogger("headrace.job")
 
 
 def check_before_engine(
-    topology: Topology, config: Config, system: System, store: JobStore, say: Callable[[str], None]
+    topology: Topology, config: Config, system: System, store: JobReader, say: Callable[[str], None]
 ) -> None:
     """Refuse what can be refused while nothing is held or opened; serdes of `topology` may be open."""
     check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
@@ -64,6 +67,20 @@ def check_before_engine(
             for note in changes_between(edit.operators_before, edit.operators).notes():
                 say(note)
         raise made.error
+
+
+def take_application(store: CoordinatorStore, lease: DriverLease, now_us: int) -> int:
+    """Take the application for its only driver: the new epoch, with every lane fenced that was ever used (protocol.md 7)."""
+    epoch = store.acquire(lease, now_us)
+    try:
+        store.fence(epoch, {title: range(count) for title, count in store.lanes_used().items()})
+    except BaseException:  # the next driver need not wait until the heartbeat is old
+        try:
+            store.release(epoch)
+        except HeadraceError as error:
+            LOG.warning("could not release the application: %s", error.message)
+        raise
+    return epoch
 
 
 @contextmanager
@@ -112,7 +129,8 @@ class JobPlanner:
         return made
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
-        """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done."""
+        """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the
+        plan as it is stored."""
         for line in draft.log:
             self.log(line)
         draft, existing = self._with_created(draft)
@@ -134,25 +152,16 @@ class JobPlanner:
             self.log(note)
         watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
         there = {**existing, **snapshot.streams}  # also of streams whose change is refused: what was seen of them
-        return JobPlan(
-            self.topology,
-            draft.job_model,
-            draft.terms.subs,
-            programs,
-            snapshot.epoch,
-            draft.checkpoints,
-            draft.notes,
-            PartitionRecords(draft.records),
-            draft.streams.refused,
-            {name: there[name].partitions for name in watched if name in there},
-            StartpointRecords(draft.startpoints),
-            draft.waiting,
-            draft.rewinds,
-            draft.changes,
-            draft.terms.scale_terms,
-            stored_scales(snapshot.scales, draft.scaling),
-            draft.scaling.waiting,
-            draft.terms.locations,
+        metadata = self.backend.system.metadata_store(self.topology.application)
+        return replace(
+            load(store, metadata, draft.terms, programs, snapshot.epoch),
+            notes=draft.notes,
+            refused=draft.streams.refused,
+            found_counts={name: there[name].partitions for name in watched if name in there},
+            startpoint_requests=draft.waiting,
+            changes=draft.changes,
+            waiting_scales=draft.scaling.waiting,
+            locations=draft.terms.locations,
         )
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:

@@ -39,7 +39,7 @@ from headrace.model.job_model import JobModel
 from headrace.model.startpoint import Startpoint
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.topology import ForEachRound, Topology
-from headrace.ports import JobStore, MetadataStore, System, SystemConsumer
+from headrace.ports import JobReader, MetadataStore, System, SystemConsumer
 
 LAGGING_S = 5.0  # for this long a broker may not have heard of new partitions
 
@@ -97,7 +97,7 @@ class SystemOffsets:
 def observe(
     terms: PlanTerms,
     system: System,
-    store: JobStore,
+    store: JobReader,
     *,
     epoch: int = 0,
     now_us: int = 0,

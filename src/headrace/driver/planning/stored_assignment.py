@@ -13,7 +13,7 @@ from headrace.core.job_plan.assignment import Assignment
 from headrace.core.rounds.partition_barrier import settled, to_settle
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.streams import SystemStreamPartition
-from headrace.ports import JobStore, MetadataStore, System
+from headrace.ports import CoordinatorStore, MetadataStore, System
 
 PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
 SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it
@@ -66,7 +66,7 @@ class PartitionRecords:
         return self._expansions
 
     def settle(
-        self, system: System, store: JobStore, epoch: int, streams: Collection[str], now_us: int, settle_us: int
+        self, system: System, store: CoordinatorStore, epoch: int, streams: Collection[str], now_us: int, settle_us: int
     ) -> tuple[str, ...]:
         """Store the lasting barrier of expansions that every producer knows of by now; the streams, sorted."""
         due = to_settle(self._records, streams, now_us, settle_us)

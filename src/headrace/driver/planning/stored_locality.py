@@ -8,7 +8,7 @@ from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import JobStore, MetadataStore
+from headrace.ports import CoordinatorStore, MetadataStore
 
 LOCALITY = "locality"  # namespace: a task's name to the id of a location
 
@@ -16,7 +16,7 @@ LOCALITY = "locality"  # namespace: a task's name to the id of a location
 class StoredLocality:
     """See `core.affinity.groupers.LocalityManager`. Only who holds the job may write: then `store` and `epoch` are its own."""
 
-    def __init__(self, metadata: MetadataStore, store: JobStore | None = None, epoch: int = 0) -> None:
+    def __init__(self, metadata: MetadataStore, store: CoordinatorStore | None = None, epoch: int = 0) -> None:
         self._metadata, self._store, self._epoch = metadata, store, epoch
         self._written: Mapping[TaskName, LocationId] | None = None
 

@@ -59,7 +59,7 @@ class RoundPlanner:
         handovers: Handovers | None,
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
-        self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
+        self._system, self._store, self._slots = backend.system, backend.processor_store, backend.engine.slots
         self._handovers = handovers
         self.waits_for = ""  # what lanes wait for that take no part in rounds, for people
         self.known_failures: list[tuple[SSP, int, str, str]] = []

@@ -2,7 +2,7 @@
 
 A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
 planned from that (protocol.md, "Terms"). `SubTopologyRunner` decides nothing about time: the caller says when to look. How a
-round is committed is the job store's, see `ports.JobStore`.
+round is committed is the job store's, see `ports.ProcessorStore`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SubTopologyRunner:
     """The rounds of one sub-topology. Not thread-safe, but `checkpoints` may be read from any."""
 
     def __init__(self, sub: SubTopology, plan: JobPlan, terms: RoundTerms, backend: Backend) -> None:
-        system, store, engine = backend.system, backend.store, backend.engine
+        system, store, engine = backend.system, backend.processor_store, backend.engine
         self.sub, self.model, self.program = sub, plan.model.sub_topology(sub.name), plan.programs[sub.name]
         skipped = skipped_ranges_of(plan.rewinds)
         self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped, plan.records)
@@ -103,6 +103,7 @@ class SubTopologyRunner:
         self._unseen = set(self._places)  # the lanes that have not committed under this plan
         self._cluster, self._restoration = backend.cluster, backend.restoration
         self._system, self._store, self._engine = system, store, engine
+        self._check_epoch = backend.store.check_epoch  # which also restores the epoch's position where that has expired
         self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
@@ -200,7 +201,7 @@ class SubTopologyRunner:
         self.terms.place.control.cut(planned.id)
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
-        """Have the round committed, and take its positions; see `JobStore.commit_round` for what is raised."""
+        """Have the round committed, and take its positions; see `ProcessorStore.commit_round` for what is raised."""
         began = time.monotonic()
         commits = tuple(_container_commit(summary) for summary in summaries)
         commit = RoundCommit(planned.id, commits, self._bases(planned, summaries))
@@ -273,6 +274,7 @@ class SubTopologyRunner:
         self.meter.failed()
         if self._handovers is not None:
             self._handovers.invalidate()
+        self._check_epoch(self._epoch)
         recovered = tuple(self._store.recover(self._epoch, self.sub.name).values())
         self._move_to(recovered)
         self._startpoints.committed(recovered)

@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.JobStore` must do."""
+"""What every implementation of `headrace.ports.CoordinatorStore` must do."""
 
 from __future__ import annotations
 
@@ -7,41 +7,9 @@ from typing import Any
 
 import pytest
 
+from contracts.plans import ELSEWHERE, SECOND, S, apart, checkpoint, model, task
 from headrace.errors import FencedError, JobHeldError, OffsetOutOfRangeError
-from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP
-from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 from headrace.record import Record
-
-S = 1_000_000
-ELSEWHERE = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
-SECOND = replace(ELSEWHERE, run_id="run-2", pid=18)
-
-
-def task(number: int) -> TaskName:
-    return TaskName(PartitionGroup(number))
-
-
-def model(tasks: int = 2, version: int = 1) -> JobModel:
-    tasks_ = tuple(TaskModel(task(n), (SSP("log", "flights", n),)) for n in range(tasks))
-    subs = (SubTopologyModel(None, (ContainerModel(0, tasks_),)),)
-    return JobModel("delays", version, subs, {"flights": tasks}, stream_ids={"flights": "id-1"})
-
-
-def checkpoint(number: int, epoch: int, round_: int, position: int, version: int = 1) -> Checkpoint:
-    return Checkpoint(task(number), RoundId(epoch, None, round_), version, {SSP("log", "flights", number): position})
-
-
-def round_of(*made: Checkpoint) -> RoundCommit:
-    return RoundCommit(made[0].round_id, (ContainerCommit(0, made),))
-
-
-@pytest.fixture
-def flights(system: Any) -> None:
-    """What the models here read: some systems keep positions of streams that exist only."""
-    system.create_stream("flights", 3)
 
 
 class TestHolding:
@@ -139,6 +107,13 @@ class TestPlan:
             job_store.commit_job_model(old, model(1, 2), [checkpoint(0, old, 0, 5)], {"a": {"y": None}})
         assert stored.all("a") == {"y": b"2", "z": b"4"}
 
+    def test_a_task_without_a_checkpoint_in_the_plan_keeps_its_own(self, job_store: Any, flights: None) -> None:
+        """As a processor is restarted: the plan is of its containers, and the others keep working."""
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        job_store.commit_job_model(epoch, apart(), [checkpoint(n, epoch, 0, n) for n in range(2)])
+        job_store.commit_job_model(epoch, apart(), [checkpoint(1, epoch, 0, 9)])
+        assert job_store.checkpoints() == {task(0): checkpoint(0, epoch, 0, 0), task(1): checkpoint(1, epoch, 0, 9)}
+
     def test_an_old_epoch_changes_nothing(self, job_store: Any, flights: None) -> None:
         old = job_store.acquire(ELSEWHERE, 0)
         epoch = job_store.acquire(ELSEWHERE, 1)
@@ -170,78 +145,17 @@ class TestPlan:
         successor.check_epoch(epoch)
 
 
-class TestRounds:
-    """What a round builds on is what stands; `kind.commit` goes the way that containers and driver go."""
-
-    @pytest.fixture
-    def epoch(self, job_store: Any, flights: None) -> int:
-        epoch: int = job_store.acquire(ELSEWHERE, 0)
-        job_store.commit_job_model(epoch, model(), [checkpoint(n, epoch, 0, 0) for n in range(2)])
-        return epoch
-
-    def test_a_round_replaces_the_checkpoints_that_it_names(self, kind: Any, job_store: Any, epoch: int) -> None:
-        head = Head(1, (StateFile("f-1", StateFileKind.DELTA, 10, 2, "00ff"),))
-        made = replace(checkpoint(0, epoch, 1, 10), head=head, watermarks={SSP("log", "flights", 0): 5})
-        kind.commit(job_store, round_of(made), {task(0): checkpoint(0, epoch, 0, 0)})
-        assert job_store.checkpoints() == {task(0): made, task(1): checkpoint(1, epoch, 0, 0)}
-
-    def test_rounds_follow_each_other(self, kind: Any, job_store: Any, epoch: int) -> None:
-        for number in range(1, 4):
-            bases = {task(n): checkpoint(n, epoch, number - 1, 10 * (number - 1)) for n in range(2)}
-            kind.commit(job_store, round_of(*(checkpoint(n, epoch, number, 10 * number) for n in range(2))), bases)
-        assert job_store.checkpoints() == {task(n): checkpoint(n, epoch, 3, 30) for n in range(2)}
-
-    def test_an_old_epoch_is_fenced(self, kind: Any, system: Any, job_store: Any, epoch: int) -> None:
-        system.job_store("delays").acquire(ELSEWHERE, 1)
-        before = job_store.checkpoints()
-        with pytest.raises(kind.refused):
-            kind.commit(job_store, round_of(checkpoint(0, epoch, 1, 10)), {task(0): checkpoint(0, epoch, 0, 0)})
-        assert job_store.checkpoints() == before
-
-    def test_another_base_is_fenced(self, kind: Any, job_store: Any, epoch: int) -> None:
-        first, second = checkpoint(0, epoch, 1, 10), checkpoint(0, epoch, 2, 20)
-        kind.commit(job_store, round_of(first), {task(0): checkpoint(0, epoch, 0, 0)})
-        before = job_store.checkpoints()
-        for base in (checkpoint(0, epoch, 0, 0), checkpoint(0, epoch, 0, 10), checkpoint(0, epoch + 1, 1, 10)):
-            with pytest.raises(kind.refused, match=r"Partition_0|flights-0"):
-                kind.commit(job_store, round_of(second), {task(0): base})
-        assert job_store.checkpoints() == before
-        kind.commit(job_store, round_of(second), {task(0): first})
-
-    def test_another_job_model_is_fenced(self, kind: Any, job_store: Any, epoch: int) -> None:
+class TestFencing:
+    def test_lanes_are_on_record_before_they_are_used(self, job_store: Any, flights: None) -> None:
+        """But where the epoch fences all of them."""
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        assert job_store.lanes_used() == {}
+        job_store.commit_job_model(epoch, apart(), [checkpoint(n, epoch, 0, 0) for n in range(2)])
         job_store.commit_job_model(epoch, model(2, version=2), [checkpoint(n, epoch, 0, 0, 2) for n in range(2)])
-        before = job_store.checkpoints()
-        with pytest.raises(kind.refused):
-            kind.commit(job_store, round_of(checkpoint(0, epoch, 1, 10)), {task(0): checkpoint(0, epoch, 0, 0)})
-        assert job_store.checkpoints() == before
-
-
-class TestRecovery:
-    @pytest.fixture
-    def epoch(self, job_store: Any, flights: None) -> int:
-        epoch: int = job_store.acquire(ELSEWHERE, 0)
-        start = Checkpoint(TaskName(PartitionGroup(0), "by-carrier"), RoundId(epoch, "by-carrier", 0), 1, {})
-        tasks = SubTopologyModel("by-carrier", (ContainerModel(0, (TaskModel(start.task, ()),)),))
-        both = replace(model(), sub_topologies=(*model().sub_topologies, tasks))
-        job_store.commit_job_model(epoch, both, [*(checkpoint(n, epoch, 0, 0) for n in range(2)), start])
-        return epoch
-
-    def test_a_round_that_failed_is_told_what_its_tasks_have_committed(
-        self, kind: Any, job_store: Any, epoch: int
-    ) -> None:
-        kind.commit(job_store, round_of(checkpoint(0, epoch, 1, 10)), {task(0): checkpoint(0, epoch, 0, 0)})
-        assert job_store.recover(epoch, None) == {task(0): checkpoint(0, epoch, 1, 10), task(1): checkpoint(1, epoch, 0, 0)}
-        assert [str(name) for name in job_store.recover(epoch, "by-carrier")] == ["by-carrier/Partition_0"]
-
-    def test_rounds_go_on_after_it(self, kind: Any, job_store: Any, epoch: int) -> None:
-        job_store.recover(epoch, None)
-        kind.commit(job_store, round_of(checkpoint(0, epoch, 2, 10)), {task(0): checkpoint(0, epoch, 0, 0)})
-        assert job_store.checkpoints()[task(0)] == checkpoint(0, epoch, 2, 10)
-
-    def test_a_former_driver_is_told_so(self, system: Any, job_store: Any, epoch: int) -> None:
-        system.job_store("delays").acquire(ELSEWHERE, 1)
-        with pytest.raises(FencedError):
-            job_store.recover(epoch, None)
+        assert job_store.lanes_used() in ({}, {"source": 2})
+        job_store.fence(epoch, {"source": range(2)})
+        job_store.fence(epoch, {})
+        job_store.check_epoch(epoch)
 
 
 class TestPurge:
@@ -260,14 +174,3 @@ class TestPurge:
             job_store.purge(epoch, "by-carrier", {1: 5})
         assert system.beginning_offsets("by-carrier") == {0: 3, 1: 0}
         assert system.end_offsets("by-carrier") == ends
-
-
-def test_status_is_kept_by_sub_topology(job_store: Any) -> None:
-    """It may be lost; but a heartbeat later it is there."""
-    assert job_store.status() == {}
-    epoch = job_store.acquire(ELSEWHERE, 0)
-    job_store.publish_status(None, {"round": 1})
-    job_store.publish_status("by-carrier", {"lag": {"a": [1, None]}})
-    job_store.publish_status(None, {"round": 2})
-    job_store.heartbeat(epoch, 1)
-    assert job_store.status() == {"source": {"round": 2}, "by-carrier": {"lag": {"a": [1, None]}}}

@@ -1,6 +1,6 @@
-"""Kafka's `JobStore`: who drives an application, its plan, and the checkpoints that its containers commit.
+"""Kafka's `CoordinatorStore`: who drives an application, and its plan.
 
-protocol.md 6 to 12. The plan is in `<application>-metadata`, written by the coordinator alone; checkpoints are in
+protocol.md 6, 7 and 12. The plan is in `<application>-metadata`, written by the coordinator alone; checkpoints are in
 `<application>-checkpoints`, the record; the groups hold the same positions, for a worker's quick look and for lag tools.
 """
 
@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us
-from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, take_id
+from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.names import (
+    JOB,
+    LANES,
+    MODELS,
+    STATUS,
     checkpoint_key,
     checkpoint_topic,
     coordinator_group,
@@ -31,30 +33,18 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     records_of,
 )
-from headrace.adapters.kafka.positions import (
-    Position,
-    by_group,
-    committed_epoch,
-    committed_positions,
-    offsets_by_group,
-    positions_of,
-    shared_ssps,
-)
+from headrace.adapters.kafka.positions import Position, committed_epoch, offsets_by_group, positions_of
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
-from headrace.errors import FencedError, StorageError, UnavailableError
+from headrace.errors import FencedError, StorageError
 from headrace.exchange.fault_injection import reached
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import DriverLease, JobStore, Metadata, RoundCommit, SystemPayload
+from headrace.ports import CoordinatorStore, DriverLease, Metadata
 
 LOG = logging.getLogger("headrace.kafka")
-FENCE_S = 30.0
 START_TRIES = 3
-ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
-STATUS_S = 1.0  # each status that is written is a transaction
-JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -62,29 +52,22 @@ class _Held(msgspec.Struct, frozen=True):
     since_us: int
 
 
-class KafkaJobStore(JobStore):
-    """`headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
+class KafkaCoordinatorStore(CoordinatorStore):
+    """`headrace.ports.CoordinatorStore`. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
     container's transaction."""
 
     def __init__(self, system: Any, application: str, timeout_ms: int, exactly_once: bool) -> None:
         self.application = application
         self._system, self._client = system, system.client
         self._timeout_ms, self._exactly_once = timeout_ms, exactly_once
-        self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
         self._deadline: Deadline = system.deadline
         self._metadata = CompactedTopic(self._client, metadata_topic(application), self._deadline)
-        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._deadline)
+        self._checkpoints: CompactedTopic = system.checkpoint_reader(application)
+        self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
-        self._shared: tuple[JobModel | None, dict[str | None, list[tuple[str, int]]]] = (None, {})
-        self._lock = threading.Lock()
-        self._producer_of: dict[tuple[str, int], str] = {}  # the process that made a lane's last commit
-        self._committed_us: dict[tuple[str, int], int] = {}
-        self._renew_us: int | None = None
-        self._status: dict[str, bytes] = {}  # not written yet
-        self._status_s = 0.0
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
@@ -128,8 +111,6 @@ class KafkaJobStore(JobStore):
                 f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
             )
-        reached("start", 5)
-        self._fence(self._lanes())
         return self._epoch
 
     def _stored_epochs(self) -> tuple[int, int]:
@@ -144,32 +125,18 @@ class KafkaJobStore(JobStore):
         held = msgspec.json.decode(stored["holder"], type=_Held)
         return held_since_us(self.application, held.holder, held.since_us, holder, now_us)
 
-    def _lanes(self) -> dict[str, int]:
-        """Sub-topology to the number of lanes that it ever used."""
+    def lanes_used(self) -> Mapping[str, int]:
         return {name: int(count) for name, count in entries_of(self._metadata.refresh(), LANES).items()}
 
-    def _fence(self, lanes: Mapping[str, int]) -> None:
-        """End what any container of these lanes has open, and shut out the previous owner of the lane."""
-        ids = [lane_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
-        with ThreadPoolExecutor(max_workers=min(8, max(1, len(ids)))) as pool:
-            list(pool.map(self._fence_one, ids))
-        with self._lock:
-            self._producer_of = {key: token for key, token in self._producer_of.items() if key[0] not in lanes}
-
-    def _fence_one(self, id_: str) -> None:
-        try:
-            producer = new_producer(self._client, id_, self._timeout_ms)
-            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._deadline)
-        except KafkaException as error:
-            raise UnavailableError(
-                f"application {self.application!r}: transactional id {id_!r} could not be fenced: {error.args[0].str()}",
-                "is the broker up, and may this user write under that transactional id?",
-            ) from None
+    def fence(self, epoch: int, lanes: Mapping[str, Collection[int]]) -> None:
+        self._check_own(epoch)
+        reached("start", 5)
+        self._fencing.fence(lanes)
 
     def heartbeat(self, epoch: int, now_us: int) -> None:
         held = self._check_own(epoch)
         self._held = _Held(dataclasses.replace(held.holder, heartbeat_us=now_us), held.since_us)
-        self._transact([(JOB, "holder", msgspec.json.encode(self._held)), *self._pending_status()])
+        self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
 
     def check_epoch(self, epoch: int) -> None:
         self._transact([(JOB, "holder", msgspec.json.encode(self._check_own(epoch)))])
@@ -181,7 +148,7 @@ class KafkaJobStore(JobStore):
         if self._held is None or epoch != self._epoch:
             return
         try:
-            self._transact([(JOB, "holder", None), *self._pending_status()])
+            self._transact([(JOB, "holder", None)])
         except FencedError:
             pass
         finally:
@@ -252,22 +219,23 @@ class KafkaJobStore(JobStore):
         entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
         if before is not None and before != encoded:
             entries.append((MODELS, "previous", before))
-        used = self._lanes()
+        used = self.lanes_used()
         for sub in model.sub_topologies:
             count = max(container.lane + 1 for container in sub.containers)
             if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, sub.title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
-        planned = {checkpoint_key(str(one.task), model.version, self._exactly_once): one for one in checkpoints}
+        keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         there, given = self._checkpoints.refresh().keys(), stored or {}
-        records: dict[bytes, bytes | None] = dict.fromkeys(there - planned.keys())
-        records |= {key: encode(one) for key, one in planned.items() if key not in there or given.get(one.task) is not one}
+        written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
+        records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
+        records |= {keys[one.task]: encode(one) for one in written}
         self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
         there = self._checkpoints.refresh().keys()  # where no transaction fences, also what an older attempt writes late
-        is_ours = there == planned.keys() if self._exactly_once else there >= planned.keys()
+        is_ours = there == set(keys.values()) if self._exactly_once else there >= set(keys.values())
         if self._read(MODELS).get("current") != encoded or not is_ours:
             self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
@@ -280,72 +248,6 @@ class KafkaJobStore(JobStore):
         if model is None:
             return {}
         return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
-
-    # --- rounds: workers commit -------------------------------------------------------------------------------------
-
-    def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
-        """Those that have not committed for a quarter of the broker's retention of positions (protocol.md 9)."""
-        if self._renew_us is None:
-            self._renew_us = self._system.offsets_retention_s() * 1_000_000 // 4
-        assert self._model is not None
-        title = sub_topology or "source"
-        lanes = [container.lane for container in self._model.sub_topology(sub_topology).containers]
-        return [lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us]
-
-    def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
-        assert self._model is not None
-        return {
-            "client": dict(self._client),
-            "timeout_ms": self._timeout_ms,
-            "exactly_once": self._exactly_once,
-            "producer_of": self._producer_of.get((round_id.sub_topology or "source", lane)),
-            "shared": self._shared_ssps(round_id.sub_topology),
-        }
-
-    def _shared_ssps(self, sub_topology: str | None) -> list[tuple[str, int]]:
-        """What several containers read; counted once per model."""
-        model = self._model
-        assert model is not None
-        if self._shared[0] is not model:
-            self._shared = model, {sub.name: sorted(shared_ssps(model, sub.name)) for sub in model.sub_topologies}
-        return self._shared[1][sub_topology]
-
-    def commit_round(self, commit: RoundCommit) -> None:
-        title, now_us = commit.round_id.sub_topology or "source", time.time_ns() // 1000
-        with self._lock:
-            for container in commit.containers:
-                self._committed_us[(title, container.lane)] = now_us
-                if container.receipt is None:
-                    self._producer_of.pop((title, container.lane), None)
-                else:
-                    self._producer_of[(title, container.lane)] = container.receipt
-
-    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
-        self.check_epoch(epoch)
-        assert self._model is not None
-        mine, lost = self._fenced_and_read(sub_topology)
-        if lost:  # expired, or set by somebody else: the topic is the record
-            # A fence does not reach an attempt of this epoch that has not taken its lane yet: what seems lost may be what
-            # it committed between the two reads. After the next fence none can that builds on what was missing before.
-            missing = {(position.group, position.topic, position.partition) for position in lost}
-            mine, lost = self._fenced_and_read(sub_topology)
-            lost = [p for p in lost if (p.group, p.topic, p.partition) in missing]
-        if lost:
-            self._transact([], positions=lost)
-        return {checkpoint.task: checkpoint for checkpoint in mine}
-
-    def _fenced_and_read(self, sub_topology: str | None) -> tuple[list[Checkpoint], list[Position]]:
-        """Fence the lanes, read the checkpoints, and see which of their positions the groups do not have."""
-        assert self._model is not None
-        title = sub_topology or "source"
-        self._fence({title: self._lanes().get(title, 0)})
-        mine = [checkpoint for checkpoint in self.checkpoints().values() if checkpoint.task.sub_topology == sub_topology]
-        lost: list[Position] = []
-        for group, positions in by_group(positions_of(self.application, self._model, mine)).items():
-            places = [(p.topic, p.partition) for p in positions]
-            found = committed_positions(self._client, group, places, self._deadline)
-            lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
-        return mine, lost
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 
@@ -363,19 +265,6 @@ class KafkaJobStore(JobStore):
         self._check_own(epoch)
         self._system.purge(stream, offsets)
 
-    def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
-        """Written with the next heartbeat, or at once where the last is a second old."""
-        with self._lock:
-            self._status[sub_topology or "source"] = msgspec.json.encode(dict(status))
-        if self._held is not None and time.monotonic() - self._status_s >= STATUS_S:
-            self._transact(self._pending_status())
-
-    def _pending_status(self) -> list[tuple[str, str, bytes | None]]:
-        with self._lock:
-            pending, self._status = self._status, {}
-            self._status_s = time.monotonic()
-        return [(STATUS, name, value) for name, value in sorted(pending.items())]
-
     def status(self) -> dict[str, dict[str, Any]]:
         return {name: msgspec.json.decode(value) for name, value in sorted(self._read(STATUS).items())}
 
@@ -386,5 +275,5 @@ class KafkaJobStore(JobStore):
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
     def close(self) -> None:
-        for kept in (self._metadata, self._checkpoints, self._coordinator):
-            kept.close()
+        self._metadata.close()
+        self._coordinator.close()

@@ -1,0 +1,60 @@
+"""The plan that a driver runs is the one that is stored: another process loads the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.driver.planning.load_plan import load
+from headrace.driver.planning.observe import terms_of
+from headrace.errors import StorageError
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.testing import Driver
+
+TASK, PLACE = TaskName.parse("Partition_0"), SSP("log", "in", 0)
+
+
+def application() -> hr.App:
+    app = hr.App("loaded")
+    app.stream("in", key=hr.String(), value=hr.Bytes()).group_by_key().count(store="counts")
+    return app
+
+
+def loaded(driver: Driver, folder: Path, application_name: str) -> Any:
+    """What a process with a system of its own loads, and the driver's plan."""
+    planner, plan = driver._held.preparer.planner, driver._held.prepared.plan
+    (catalog,) = folder.rglob("catalog.sqlite")
+    with hr.open_system(f"log:{catalog.parent}") as log:
+        terms = terms_of(planner.topology, planner.config, log.name, sides=planner.sides)
+        store, metadata = log.job_store(application_name), log.metadata_store(application_name)
+        return load(store, metadata, terms, plan.programs, plan.epoch), plan
+
+
+def test_another_process_loads_the_plan_that_the_driver_runs(tmp_path: Path) -> None:
+    with Driver(application(), directory=tmp_path) as driver:
+        for value in (b"a", b"b", b"c"):
+            driver.send("in", "k", value)
+            driver.run()
+        driver.startpoint("in", "earliest")
+    with Driver(application(), directory=tmp_path) as driver:
+        found, plan = loaded(driver, tmp_path, "loaded")
+    assert found.model == plan.model
+    assert found.checkpoints == plan.checkpoints
+    assert found.checkpoints[TASK].positions == {PLACE: 0}
+    assert found.startpoints.pending_of(TASK) == plan.startpoints.pending_of(TASK)
+    assert list(found.startpoints.pending_of(TASK)) == [PLACE]
+    assert (found.rewinds, found.scales, found.epoch) == (plan.rewinds, plan.scales, 2)
+    assert found.records.expansions == plan.records.expansions
+    assert plan.found_counts == {"in": 1}, "what its maker has seen is the maker's"
+    assert found.found_counts == {}
+
+
+def test_a_process_that_finds_no_plan_says_so(tmp_path: Path) -> None:
+    with Driver(application(), directory=tmp_path) as driver:
+        driver.run()
+        with pytest.raises(StorageError, match="no job model is stored"):
+            loaded(driver, tmp_path, "another")
