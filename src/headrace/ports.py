@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from headrace.core.group.grants import Grants
 from headrace.core.metrics.table import MetricValues
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
@@ -256,6 +257,10 @@ class JobReader(Protocol):
 
     def status(self) -> dict[str, dict[str, Any]]: ...
 
+    def grants(self) -> Grants | None:
+        """Of a standalone group those in force; None where one driver runs everything."""
+        return None
+
 
 class CoordinatorStore(JobReader, Protocol):
     """One application's plan in its system, as its coordinator has it: the driver, or the leader of a group.
@@ -279,11 +284,12 @@ class CoordinatorStore(JobReader, Protocol):
         """`JobHeldError` while another holder lives, as `acquire` would raise; changes nothing. To be asked before what
         takes long is started."""
 
-    def acquire(self, holder: DriverLease, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         """Take the application and give the new epoch, which is in force, and was read back, when this returns: an attempt
-        that looks at it from now on stops. `JobHeldError` while another holder lives; `FencedError` if this store has it, and
-        another driver has taken it since: who was replaced does not come back. Whatever it raises, the application is not
-        held by this driver then."""
+        that looks at it from now on stops. The leader of a group takes it with the grants that are in force: attempts under
+        these work on (`NotSupportedError` where the system has no groups). `JobHeldError` while another holder lives;
+        `FencedError` if this store has it, and another driver has taken it since: who was replaced does not come back. Whatever
+        it raises, the application is not held by this driver then."""
 
     def lanes_used(self) -> Mapping[str, int]:
         """How many lanes were ever used, by the titles of sub-topologies; empty where the epoch alone fences all of them."""
@@ -291,6 +297,15 @@ class CoordinatorStore(JobReader, Protocol):
     def fence(self, epoch: int, lanes: Mapping[str, Collection[int]]) -> None:
         """End what any container of these lanes has open, and shut out who has begun there (protocol.md 7). `lanes`: by the
         titles of sub-topologies."""
+
+    def numbers_used(self) -> int:
+        """The highest number that any epoch or grant ever had."""
+        return 0
+
+    def write_grants(self, epoch: int, grants: Grants) -> None:
+        """Put these in force, in place of those that were, read back: an attempt that looks from now on stops if its own is
+        not among them."""
+        raise NotSupportedError("this system has no groups: one driver commits each round")
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
 
@@ -318,12 +333,13 @@ class CoordinatorStore(JobReader, Protocol):
         checkpoints: Sequence[Checkpoint],
         metadata: Metadata | None = None,
         stored: Mapping[TaskName, Checkpoint] | None = None,
+        grants: Grants | None = None,
     ) -> None:
         """Make `model` (its partition counts and stream ids are in it) and `checkpoints` current, and write `metadata` with
         them, in one transaction, read back. A task of the model without a checkpoint here keeps its own; those of tasks that
         the model does not have are forgotten. `stored`: what `checkpoints` has given; a checkpoint that is the very one of
-        there need not be written again. Before this returns the store has recorded the lanes that the model uses, for
-        `lanes_used` (protocol.md 7)."""
+        there need not be written again. `grants`: those of a group, put in force with it. Before this returns the store has
+        recorded the lanes that the model uses, for `lanes_used` (protocol.md 7)."""
 
     def write_metadata(
         self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
@@ -350,11 +366,18 @@ class ProcessorStore(Protocol):
 
     round_ms_max: int | None
 
-    def begin(self, epoch: int, model: JobModel) -> None:
-        """From now on rounds are of the containers of `model`, under `epoch`. All lanes were fenced before."""
+    def begin(self, epoch: int, model: JobModel, processor_id: str | None = None) -> None:
+        """From now on rounds are of the containers of `model`, under `epoch`; in a group of those of one processor, under its
+        grant. Their lanes were fenced before."""
 
     def check_epoch(self, epoch: int) -> None:
-        """`FencedError` if a newer epoch is in force; `UnavailableError` where the one in force cannot be seen now."""
+        """`FencedError` if a newer epoch is in force, or the grant `epoch` is not; `UnavailableError` where what is in force
+        cannot be seen now."""
+
+    def heard(self, sub_topology: str | None) -> Sequence[Checkpoint]:
+        """In a group what the tasks of other processors have committed since the last call; some of it may come again, and
+        none waits for their rounds."""
+        return ()
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
         """Lanes that must take part in the next round though there is nothing for them to do: what they committed last

@@ -124,14 +124,14 @@ def test_state_is_exact_through_changes_of_the_factor_whose_first_rounds_end_hal
 def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It slept between its outputs and its checkpoint, while another driver took over."""
     world.send(10)
-    epoch_of = container_transaction.committed_epoch
+    epoch_of = container_transaction.committed_in_force
     calls: list[int] = []
 
     def taken_over(client: Any, application: str) -> int:
         calls.append(epoch_of(client, application))
         return calls[-1] + (len(calls) == 2)
 
-    monkeypatch.setattr(container_transaction, "committed_epoch", taken_over)
+    monkeypatch.setattr(container_transaction, "committed_in_force", taken_over)
     flushed: list[str] = []
     flush = FlushedLane._flush
     monkeypatch.setattr(FlushedLane, "_flush", lambda self, what: (flushed.append(what), flush(self, what))[1])

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from headrace.codec import checkpoint_form
-from headrace.codec.job_model_form import StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
+from headrace.codec.job_model_form import StoredContainer, StoredJobModel, StoredSubTopology, StoredTask, model_of, stored_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion
@@ -55,12 +55,14 @@ _NAMES: dict[type, dict[str, str]] = {
 _OMITTED: dict[type, tuple[str, ...]] = {  # where they are their defaults
     StoredJobModel: ("databases", "dropped"),
     StoredSubTopology: ("elasticity_factor", "broadcast"),
+    StoredContainer: ("since",),
     StoredTask: ("buckets",),
     Change: ("phases_us",),
 }
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
     StoredJobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED[StoredJobModel]),
     StoredSubTopology: _OMITTED[StoredSubTopology],
+    StoredContainer: _OMITTED[StoredContainer],
     StoredTask: _OMITTED[StoredTask],
     Change: _OMITTED[Change],
 }

@@ -39,6 +39,7 @@ class StoredContainer:
     processor_id: str | None
     location_id: str | None
     tasks: tuple[StoredTask, ...]
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ def _stored_sub(sub: SubTopologyModel) -> StoredSubTopology:
         firsts = [siblings[0] for container in sub.containers for siblings in siblings_of(container.tasks)]
         broadcast = broadcast.union(*(task.broadcast for task in firsts))
     containers = tuple(
-        StoredContainer(one.lane, one.processor_id, one.location_id, tuple(_stored_tasks(one.tasks, factor, broadcast)))
+        StoredContainer(
+            one.lane, one.processor_id, one.location_id, tuple(_stored_tasks(one.tasks, factor, broadcast)), one.since
+        )
         for one in sub.containers
     )
     return StoredSubTopology(sub.name, containers, factor, tuple(sorted(broadcast)))
@@ -163,6 +166,7 @@ def _sub(stored: StoredSubTopology) -> SubTopologyModel:
             tuple(task for entry in one.tasks for task in _tasks(entry, factor, broadcast)),
             one.processor_id,
             one.location_id,
+            one.since,
         )
         for one in stored.containers
     )

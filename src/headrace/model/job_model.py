@@ -44,13 +44,16 @@ class TaskModel:
 class ContainerModel:
     """The tasks that are processed together; `lane` numbers it within its sub-topology.
 
-    `processor_id` is the member that runs it and `location_id` where that member runs; None where any may.
+    `processor_id` is the member that runs it and `location_id` where that member runs; None where any may. `since`: in a
+    standalone group, where a new plan leaves others alone, since which version of the job model it is as it is; None: since this
+    one.
     """
 
     lane: int
     tasks: tuple[TaskModel, ...]
     processor_id: str | None = None
     location_id: str | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +129,9 @@ class JobModel:
     @property
     def tasks(self) -> Iterator[TaskModel]:
         return (task for model in self.sub_topologies for task in model.tasks)
+
+    @property
+    def versions(self) -> dict[TaskName, int]:
+        """The version of the job model that the checkpoint of each task has."""
+        containers = [container for model in self.sub_topologies for container in model.containers]
+        return {task.name: one.since or self.version for one in containers for task in one.tasks}

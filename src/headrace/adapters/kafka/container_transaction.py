@@ -34,7 +34,7 @@ from headrace.adapters.kafka.positions import (
     Position,
     PositionsUnreadError,
     by_group,
-    committed_epoch,
+    committed_in_force,
     committed_positions,
     offsets_by_group,
 )
@@ -112,13 +112,16 @@ class LaneTransaction:
 
     def _check_epoch(self) -> None:
         lane = self._lane
-        epoch = committed_epoch(lane.client, lane.application)
-        if epoch != lane.epoch:
-            self.give_up()
-            raise RoundFailedError(
-                f"round {lane.round_id}: application {lane.application!r} is in epoch {epoch}, the round is of {lane.epoch}",
-                "another driver took over",
-            )
+        in_force = committed_in_force(lane.client, lane.application)
+        if in_force.allows(lane.epoch):
+            return
+        self.give_up()
+        if in_force.grants is None:
+            found, why = f"is in epoch {in_force.epoch}, the round is of {lane.epoch}", "another driver took over"
+        else:
+            found = f"has a group under epoch {in_force.epoch}, in which grant {lane.epoch} is not in force"
+            why = "its containers were given to another processor, or to another incarnation of this one"
+        raise RoundFailedError(f"round {lane.round_id}: application {lane.application!r} {found}", why)
 
     def _verdict(self, base: Sequence[Position], within_s: float = ANSWER_S) -> Verdict:
         rounds: set[str] = set()

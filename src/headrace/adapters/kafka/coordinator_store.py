@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,9 +34,16 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     records_of,
 )
-from headrace.adapters.kafka.positions import Position, committed_epoch, offsets_by_group, positions_of
+from headrace.adapters.kafka.positions import (
+    Position,
+    committed_in_force,
+    encode_grants,
+    offsets_by_group,
+    positions_of,
+)
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
+from headrace.core.group.grants import Grant, Grants, InForce
 from headrace.errors import FencedError, StorageError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
@@ -66,6 +74,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = 0
+        self._grants: Grants | None = None  # in force, as this store has written them; None: one driver
+        self._writing = threading.RLock()
         self._held: _Held | None = None
         self._model: JobModel | None = None
 
@@ -75,7 +85,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         if self._system.own_topics.is_initialized(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
-    def acquire(self, holder: DriverLease, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         reached("start", 1)
         # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
         new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
@@ -87,7 +97,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._coordinator.take()
         self._system.own_topics.driven.add(self.application)
         try:
-            return self._new_epoch(holder, since_us, now_us)
+            return self._new_epoch(holder, since_us, now_us, for_group)
         except BaseException:  # the next driver need not wait until the heartbeat is old
             try:
                 self.release(self._epoch)
@@ -97,26 +107,44 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 self._coordinator.close()
             raise
 
-    def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int) -> int:
+    def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int, for_group: bool) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
-        self._epoch = 1 + max(self._stored_epochs())
+        self._epoch = 1 + self.numbers_used()
+        self._grants = (self.grants() or {}) if for_group else None
         self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
         self._model = None  # of the epoch before: another driver may have come in between
         reached("start", 3)
         entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
-        self._transact(entries, tries=START_TRIES)
+        self._transact([*entries, *_grant_entries(self._grants)], tries=START_TRIES)
         reached("start", 4)
-        if self._stored_epochs() != (self._epoch, self._epoch):
+        self._read_back()
+        return self._epoch
+
+    def _read_back(self) -> None:
+        """Whether the epoch and the grants in force are what was written: as the metadata has them, and as the position of the
+        coordinator's group, which workers read."""
+        stored = entries_of(self._metadata.refresh(), JOB)
+        position = committed_in_force(self._client, self.application, self._deadline)
+        if (int(stored.get("epoch", b"0")), position) != (self._epoch, _in_force(self._epoch, self._grants)):
             raise FencedError(
                 f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
             )
-        return self._epoch
 
-    def _stored_epochs(self) -> tuple[int, int]:
-        """The epoch as the metadata has it, and as the position of the coordinator's group, which workers read."""
-        stored = int(entries_of(self._metadata.refresh(), JOB).get("epoch", b"0"))
-        return stored, committed_epoch(self._client, self.application, self._deadline)
+    def numbers_used(self) -> int:
+        stored = entries_of(self._metadata.refresh(), JOB)
+        known = [int(stored.get(name, b"0")) for name in ("epoch", "number")]
+        return max(*known, committed_in_force(self._client, self.application, self._deadline).epoch)
+
+    def grants(self) -> Grants | None:
+        found = self._read(JOB).get("grants")
+        return None if found is None else msgspec.json.decode(found, type=dict[str, Grant])
+
+    def write_grants(self, epoch: int, grants: Grants) -> None:
+        self._check_own(epoch)
+        with self._writing:
+            self._transact(_grant_entries(grants), grants=grants, tries=START_TRIES)
+            self._read_back()
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
@@ -178,17 +206,32 @@ class KafkaCoordinatorStore(CoordinatorStore):
         entries: Sequence[tuple[str, str, bytes | None]],
         checkpoints: Mapping[bytes, bytes | None] | None = None,
         positions: Iterable[Position] = (),
+        grants: Grants | None = None,
         tries: int = 1,
     ) -> None:
-        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires. `entries` are
+        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires, and with it the
+        grants: `grants` if there are others from now on. `entries` are
         (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often, where its
         outcome is not known. More than once only while no container of this epoch can have begun: its positions would be set
         back."""
+        with self._writing:  # or one thread would put grants in force again that another has just taken back
+            self._transact_alone(entries, checkpoints or {}, positions, self._grants if grants is None else grants, tries)
+            self._grants = self._grants if grants is None else dict(grants)
+
+    def _transact_alone(
+        self,
+        entries: Sequence[tuple[str, str, bytes | None]],
+        checkpoints: Mapping[bytes, bytes | None],
+        positions: Iterable[Position],
+        grants: Grants | None,
+        tries: int,
+    ) -> None:
         topic = metadata_topic(self.application)
         there = self._metadata.refresh(wait=False) if any(space not in (JOB, STATUS) for space, *_ in entries) else {}
         records = [(topic, *record) for space, name, value in entries for record in records_of(space, name, value, there)]
-        records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
-        epoch = {coordinator_group(self.application): [TopicPartition(topic, 0, self._epoch)]}
+        records += [(checkpoint_topic(self.application), key, value) for key, value in checkpoints.items()]
+        place = TopicPartition(topic, 0, self._epoch, metadata=encode_grants(grants))
+        epoch = {coordinator_group(self.application): [place]}
         while True:
             tries -= 1
             try:
@@ -211,6 +254,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         checkpoints: Sequence[Checkpoint],
         metadata: Metadata | None = None,
         stored: Mapping[TaskName, Checkpoint] | None = None,
+        grants: Grants | None = None,
     ) -> None:
         assert model.application == self.application, f"a model of {model.application!r}"
         self._check_own(epoch)
@@ -224,13 +268,14 @@ class KafkaCoordinatorStore(CoordinatorStore):
             count = max(container.lane + 1 for container in sub.containers)
             if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, sub.title, b"%d" % count))
+        entries += [] if grants is None else _grant_entries(grants)
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         there, given = self._checkpoints.refresh().keys(), stored or {}
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
-        self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
+        self._transact(entries, records, positions_of(self.application, model, checkpoints), grants, START_TRIES)
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
@@ -277,3 +322,16 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def close(self) -> None:
         self._metadata.close()
         self._coordinator.close()
+
+
+def _in_force(epoch: int, grants: Grants | None) -> InForce:
+    return InForce(epoch, None if grants is None else frozenset(one.number for one in grants.values()))
+
+
+def _grant_entries(grants: Grants | None) -> list[tuple[str, str, bytes | None]]:
+    """What is stored of them; of their numbers the highest, which stays when they are taken back."""
+    if grants is None:
+        return [(JOB, "grants", None)]
+    numbers = [one.number for one in grants.values()]
+    used = [(JOB, "number", b"%d" % max(numbers))] if numbers else []
+    return [(JOB, "grants", msgspec.json.encode(dict(grants))), *used]

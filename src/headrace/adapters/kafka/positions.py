@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headrace.adapters.kafka.clients import ANSWER_S, consumer_of, error_text, retried_in_pieces
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_topic
-from headrace.errors import RoundFailedError
+from headrace.core.group.grants import Grants, InForce
+from headrace.errors import NotSupportedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
@@ -43,6 +44,7 @@ class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _NOTE = msgspec.json.Decoder(PositionNote)
+_GRANTS = msgspec.json.Decoder(list[int])
 
 
 def encode_note(note: PositionNote) -> str:
@@ -99,10 +101,17 @@ def committed_positions(
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
     """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not. Waits while a
     transaction holds them back, `PositionsUnreadError` after `within_s`."""
+    found = _committed(client, group, partitions, deadline, within_s)
+    return {(one.topic, one.partition): (one.offset, decode_note(one.metadata)) for one in found if one.offset >= 0}
+
+
+def _committed(
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None, within_s: float
+) -> list[TopicPartition]:
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
-        found = retried_in_pieces(
+        found: list[TopicPartition] = retried_in_pieces(
             lambda piece_s: consumer.committed(wanted, timeout=piece_s), within_s, deadline or Deadline(), _MOVING
         )
     except KafkaException as error:
@@ -110,13 +119,30 @@ def committed_positions(
             f"the positions of group {group!r} cannot be read: {error_text(error)}",
             "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
         ) from None
-    return {(one.topic, one.partition): (one.offset, decode_note(one.metadata)) for one in found if one.offset >= 0}
+    return found
 
 
-def committed_epoch(client: Mapping[str, Any], application: str, deadline: Deadline | None = None) -> int:
-    """The epoch as the position of the coordinator's group, which workers read; 0 where there is none."""
-    place = (metadata_topic(application), 0)
-    return committed_positions(client, coordinator_group(application), [place], deadline).get(place, (0, None))[0]
+def encode_grants(grants: Grants | None) -> str:
+    """The metadata of the epoch's position: the numbers of the grants in force; empty where there is one driver.
+    `NotSupportedError` where a broker would not keep them."""
+    text = "" if grants is None else msgspec.json.encode(sorted(one.number for one in grants.values())).decode()
+    if len(text) > POSITION_METADATA_BYTES_MAX:
+        raise NotSupportedError(
+            f"a group of {len(grants or ()):,} processors: their grants take {len(text):,} bytes, and a broker keeps "
+            f"{POSITION_METADATA_BYTES_MAX:,}",
+            "run fewer processors, each with more slots",
+        )
+    return text
+
+
+def committed_in_force(client: Mapping[str, Any], application: str, deadline: Deadline | None = None) -> InForce:
+    """Who may commit, as the position of the coordinator's group says, which workers read; epoch 0 where there is none."""
+    group, place = coordinator_group(application), (metadata_topic(application), 0)
+    for one in _committed(client, group, [place], deadline, ANSWER_S):
+        if one.offset >= 0:
+            text = one.metadata or ""
+            return InForce(one.offset, frozenset(_GRANTS.decode(text)) if text.startswith("[") else None)
+    return InForce(0)
 
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:

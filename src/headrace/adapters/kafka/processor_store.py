@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from headrace.adapters.common.lease_holder import fenced
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
-from headrace.adapters.kafka.names import STATUS
+from headrace.adapters.kafka.names import STATUS, checkpoint_topic
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
-    committed_epoch,
+    committed_in_force,
     committed_positions,
     container_positions,
     shared_ssps,
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
-from headrace.errors import UnavailableError
+from headrace.codec.documents import decode
+from headrace.core.group.grants import portion_of
+from headrace.errors import FencedError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.tasks import TaskName
@@ -48,39 +51,60 @@ class KafkaProcessorStore(ProcessorStore):
         self._deadline: Deadline = system.deadline
         self._checkpoints = system.checkpoint_reader(application)
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
-        self._model: JobModel | None = None
+        self._own: JobModel | None = None  # the job model, with the containers that run here
+        self._others: frozenset[TaskName] = frozenset()  # the tasks of other processors
+        self._tail = CompactedTopic(self._client, checkpoint_topic(application), self._deadline)
+        self._tailed: dict[str | None, dict[bytes, bytes]] = {}  # what was heard, by sub-topology
         self._shared: dict[str | None, list[tuple[str, int]]] = {}  # what several containers read
         self._lock = threading.Lock()
         self._producer_of: dict[tuple[str, int], str] = {}  # the process that made a lane's last commit
         self._committed_us: dict[tuple[str, int], int] = {}
         self._renew_us: int | None = None
 
-    def begin(self, epoch: int, model: JobModel) -> None:
-        self._model = model
+    def begin(self, epoch: int, model: JobModel, processor_id: str | None = None) -> None:
+        self._own = model if processor_id is None else portion_of(model, processor_id)
+        self._others = frozenset(task.name for task in model.tasks) - {task.name for task in self._own.tasks}
+        self._tailed = {sub.name: {} for sub in model.sub_topologies}
         self._shared = {sub.name: sorted(shared_ssps(model, sub.name)) for sub in model.sub_topologies}
         with self._lock:
             self._producer_of = {}  # they were fenced
 
     @property
-    def _begun(self) -> JobModel:
-        assert self._model is not None, "no plan has begun"
-        return self._model
+    def _own_model(self) -> JobModel:
+        assert self._own is not None, "no plan has begun"
+        return self._own
 
     def check_epoch(self, epoch: int) -> None:
-        found = committed_epoch(self._client, self.application, self._deadline)
-        if found > epoch:
-            raise fenced(self.application, epoch, found)
-        if found < epoch:  # positions expire, and are deleted: this one comes back with each write of the coordinator
+        found = committed_in_force(self._client, self.application, self._deadline)
+        if found.allows(epoch):
+            return
+        if not found.epoch or (found.grants is None and found.epoch < epoch):
+            # positions expire, and are deleted: this one comes back with each write of the coordinator
             raise UnavailableError(
-                f"application {self.application!r}: its epoch is {epoch}, but its position is {found or 'not there'}",
+                f"application {self.application!r}: its epoch is {epoch}, but its position is {found.epoch or 'not there'}",
                 "the coordinator writes it again with its next heartbeat",
             )
+        if found.grants is not None:
+            raise FencedError(
+                f"application {self.application!r}: grant {epoch} of this processor is not in force any more",
+                "the leader of the group has taken it back: it gives another one",
+            )
+        raise fenced(self.application, epoch, found.epoch)
+
+    def heard(self, sub_topology: str | None) -> Sequence[Checkpoint]:
+        if not self._others:
+            return ()
+        now, before = self._tail.refresh(wait=False), self._tailed[sub_topology]
+        new = [key for key, value in now.items() if before.get(key) is not value]
+        self._tailed[sub_topology] = now
+        found = [decode(Checkpoint, now[key], f"checkpoint of task {key.decode()!r}") for key in new]
+        return [one for one in found if one.task in self._others and one.task.sub_topology == sub_topology]
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
         """Those that have not committed for a quarter of the broker's retention of positions (protocol.md 9)."""
         if self._renew_us is None:
             self._renew_us = self._system.offsets_retention_s() * 1_000_000 // 4
-        sub = self._begun.sub_topology(sub_topology)
+        sub = self._own_model.sub_topology(sub_topology)
         lanes = [container.lane for container in sub.containers]
         return [one for one in lanes if now_us - self._committed_us.setdefault((sub.title, one), now_us) >= self._renew_us]
 
@@ -105,7 +129,7 @@ class KafkaProcessorStore(ProcessorStore):
 
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
         self.check_epoch(epoch)
-        sub = self._begun.sub_topology(sub_topology)
+        sub = self._own_model.sub_topology(sub_topology)
         self._fencing.fence({sub.title: [container.lane for container in sub.containers]})
         with self._lock:
             self._producer_of = {key: token for key, token in self._producer_of.items() if key[0] != sub.title}
@@ -130,7 +154,7 @@ class KafkaProcessorStore(ProcessorStore):
         )
 
     def _read(self, sub: SubTopologyModel) -> dict[TaskName, Checkpoint]:
-        found = stored_checkpoints(self._checkpoints, self._begun, is_held=True)
+        found = stored_checkpoints(self._checkpoints, self._own_model, is_held=True)
         return {task: checkpoint for task, checkpoint in found.items() if task.sub_topology == sub.name}
 
     def _lost(self, sub: SubTopologyModel, checkpoints: Mapping[TaskName, Checkpoint]) -> dict[int, list[Position]]:

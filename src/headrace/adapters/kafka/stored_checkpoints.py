@@ -34,5 +34,5 @@ def stored_checkpoints(topic: CompactedTopic, model: JobModel, *, is_held: bool)
 def _of_model(values: dict[bytes, bytes], model: JobModel) -> dict[TaskName, Checkpoint]:
     of = f"of application {model.application!r}"
     stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {of}") for key, value in values.items()]
-    # a position of another version of the model is not a position
-    return {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}
+    versions = model.versions  # a position of another version is not a position
+    return {one.task: one for one in stored if one.job_model_version == versions.get(one.task)}

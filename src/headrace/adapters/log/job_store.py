@@ -21,7 +21,8 @@ from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
 from headrace.codec.documents import decode, encode
-from headrace.errors import FencedError, StorageError
+from headrace.core.group.grants import Grants
+from headrace.errors import FencedError, NotSupportedError, StorageError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -70,7 +71,9 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
             return 1, now_us
         return row[0] + 1, held_since_us(self.application, _holder(row[1], row[3]), row[2], holder, now_us)
 
-    def acquire(self, holder: DriverLease, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
+        if for_group:
+            raise NotSupportedError("the embedded log has no groups: one driver commits each round", "use Kafka")
         reached("start", 1)
         with self._catalog.write() as db:
             reached("start", 2)
@@ -133,7 +136,9 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
         checkpoints: Sequence[Checkpoint],
         metadata: Metadata | None = None,
         stored: Mapping[TaskName, Checkpoint] | None = None,
+        grants: Grants | None = None,
     ) -> None:
+        assert grants is None, "the embedded log has no groups"
         assert model.application == self.application, f"a model of {model.application!r}"
         reached("start", 9)
         with self._catalog.write() as db:
@@ -168,7 +173,7 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
 
-    def begin(self, epoch: int, model: JobModel) -> None:
+    def begin(self, epoch: int, model: JobModel, processor_id: str | None = None) -> None:
         """Nothing to keep: a round's transaction looks at the epoch and the job model by itself."""
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from headrace.core.job_plan.elasticity import siblings_of
-from headrace.model.job_model import ContainerModel, JobModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import KeyBucket
 
@@ -79,6 +79,22 @@ def _slice_of(readers: Sequence[TaskModel], ssp: SSP) -> KeyBucket | None:
     slices = bucket.factor // len(readers)
     assert {task.name.bucket.index % slices for task in readers if task.name.bucket} == {bucket.index % slices}, readers
     return KeyBucket(bucket.index % slices, slices)
+
+
+def kept_as_they_are(subs: Sequence[SubTopologyModel], previous: JobModel | None) -> tuple[SubTopologyModel, ...]:
+    """`subs`, where each container that is as it was is so since the same version; the others are since the next one. For
+    standalone groups: a new plan writes nothing of a container that it leaves alone."""
+    if previous is None:
+        return tuple(replace(sub, containers=tuple(replace(one, since=1) for one in sub.containers)) for sub in subs)
+    before = {(sub.name, one.lane): one for sub in previous.sub_topologies for one in sub.containers}
+
+    def stamped(name: str | None, container: ContainerModel) -> ContainerModel:
+        then = before.get((name, container.lane))
+        is_same = then is not None and replace(then, since=None) == container
+        since = then.since if then is not None and is_same else None
+        return replace(container, since=since or previous.version + (not is_same))
+
+    return tuple(replace(sub, containers=tuple(stamped(sub.name, one) for one in sub.containers)) for sub in subs)
 
 
 def next_job_model(previous: JobModel | None, model: JobModel) -> JobModel:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.core.affinity.cluster import members_of
+from headrace.core.affinity.members import Member
 from headrace.core.elasticity.scales import ScaleDecision, ScaleTerms, scaled_sub
 from headrace.core.job_plan.apply_rewinds import RewindChanges
 from headrace.core.job_plan.assignment import Assignment
@@ -38,7 +40,8 @@ class PlanTerms:
     """What application and configuration say of a plan.
 
     `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once;
-    `locations`: how many of them at each location of a cluster, empty where all are on one machine.
+    `locations`: how many of them at each location of a cluster, empty where all are on one machine. `processors`: of a
+    standalone group, as containers are assigned to them; empty where there is none.
     `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
     that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
     containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers
@@ -63,10 +66,17 @@ class PlanTerms:
     refused_streams: Mapping[str, HeadraceError] = field(default_factory=dict)
     sides: Mapping[str, Sides] | None = None
     far_us: int = 0
+    processors: tuple[Member, ...] = ()
 
     @property
     def application(self) -> str:
         return self.topology.application
+
+    def members(self, wanted: int | None) -> tuple[Member, ...]:
+        """What containers are assigned to, `wanted` of them on a cluster if that is said; empty where any may run any."""
+        if self.processors:
+            return self.processors
+        return members_of(self.locations, wanted) if self.locations else ()
 
     @property
     def reads(self) -> frozenset[str]:

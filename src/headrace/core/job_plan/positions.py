@@ -99,12 +99,14 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
     (protocol.md 1), and with the watermark of those whose keys it takes. While a job runs, no task starts over.
     """
     carried, model = draft.inherited, draft.job_model
+    versions = model.versions
     starts = _Starts(draft.offsets, draft.streams.before)
     checkpoints: dict[TaskName, Checkpoint] = {}
     for sub in draft.terms.subs:
         begin = _Beginnings(sub, draft, starts)
         for task in model.sub_topology(sub.name).tasks:
-            found, own = carried.stored.get(task.name), begin.kept(carried.positions_of(task.name))
+            version, found = versions[task.name], carried.stored.get(task.name)
+            own = begin.kept(carried.positions_of(task.name))
             begun = own
             if len(own) != len(task.partitions) or not all(ssp in own for ssp in task.partitions):
                 begun = {ssp: own[ssp] if ssp in own else begin[ssp] for ssp in task.partitions}
@@ -113,8 +115,8 @@ def positions(draft: Draft, snapshot: Snapshot) -> Draft:
                 watermarks |= inherited_watermarks(unknown, carried.watermarks, draft.streams.before)
             if found is None:
                 new = RoundId(snapshot.epoch, sub.name, 0)
-                found = Checkpoint(task.name, new, model.version, begun, watermarks=watermarks, broadcast=task.broadcast)
-            checkpoints[task.name] = _continued(found, begun, watermarks, model.version, task.broadcast)
+                found = Checkpoint(task.name, new, version, begun, watermarks=watermarks, broadcast=task.broadcast)
+            checkpoints[task.name] = _continued(found, begun, watermarks, version, task.broadcast)
     return replace(draft.saying(*starts.notes), checkpoints=checkpoints, bootstraps=frozenset(starts.bootstraps))
 
 

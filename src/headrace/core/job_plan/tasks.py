@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.core.affinity.cluster import members_of
 from headrace.core.affinity.members import TaskHistory, assigned
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
-from headrace.core.job_plan.containers import containers_of, next_job_model
+from headrace.core.job_plan.containers import containers_of, kept_as_they_are, next_job_model
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot, WithPartitions
 from headrace.core.job_plan.streams import partitioners_of
@@ -55,13 +54,14 @@ def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
     chosen, factor = draft.scaling.containers_of(sub.title), draft.scaling.factor_of(sub.title)
     made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(chosen or terms.slots), factor)
-    if not terms.locations:
+    members = terms.members(chosen)
+    if not members:
         return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
     before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     heads = {task.name: one.head for task in made if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
     history = TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes, load)
-    return SubTopologyModel(sub.name, assigned(made, members_of(terms.locations, chosen), history), factor)
+    return SubTopologyModel(sub.name, assigned(made, members, history), factor)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -102,7 +102,7 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
     model = JobModel(
         terms.application,
         1,
-        draft.tasks,
+        kept_as_they_are(draft.tasks, snapshot.model) if terms.processors else draft.tasks,
         seen.counts,
         remembered(edit.carried, edit.forms),
         stream_ids=ids,

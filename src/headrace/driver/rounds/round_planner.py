@@ -319,6 +319,7 @@ class RoundPlanner:
         return msgspec.structs.replace(
             common,
             lane=lane,
+            job_model_version=self._containers[lane].since or self._plan.model.version,
             location=self._containers[lane].location_id,
             tasks=[
                 self._task_plan(task, watermark_us)

@@ -1,0 +1,151 @@
+"""Who may commit in a standalone group: grants, and which of them a change of the plan takes back.
+
+A *grant* is the right of one incarnation of a processor to commit in its containers. Its number is of the counter of the
+epochs, so that the round ids of all processors and drivers differ for ever. A processor gets a new one whenever its portion of
+the plan changes, and when it registers anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.core.affinity.members import Member
+from headrace.core.group.proposals import Portion, changed_processors
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+SLOT = "#"  # between the id of a processor and the number of one of its slots
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """See the module. `registration`: the incarnation that has it."""
+
+    number: int
+    registration: int
+
+
+Grants = Mapping[str, Grant]
+"""By processor id."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What stands at the broker of who may commit: the coordinator's epoch and, in a group, the numbers of the grants. None:
+    there is one driver, and its epoch alone counts.
+
+    >>> InForce(7).allows(7), InForce(7, frozenset({5, 6})).allows(7), InForce(7, frozenset({5, 6})).allows(5)
+    (True, False, True)
+    """
+
+    epoch: int
+    grants: frozenset[int] | None = None
+
+    def allows(self, number: int) -> bool:
+        """Whether rounds under this epoch, or grant, may commit."""
+        return number == self.epoch if self.grants is None else number in self.grants
+
+
+def slots_of(processor_id: str, location_id: str | None, slots: int) -> tuple[Member, ...]:
+    """What containers are assigned to: the first slot has the id of the processor itself.
+
+    >>> [one.id for one in slots_of("p", "host-1", 3)]
+    ['p', 'p#1', 'p#2']
+    """
+    ids = (processor_id if number == 0 else f"{processor_id}{SLOT}{number}" for number in range(slots))
+    return tuple(Member(id_, location_id) for id_ in ids)
+
+
+def processor_of(container: ContainerModel) -> str | None:
+    """The id of the processor that runs a container; None under a job model that was not made for a group."""
+    return None if container.processor_id is None else container.processor_id.partition(SLOT)[0]
+
+
+def lanes_of(model: JobModel, processors: Collection[str]) -> dict[str, frozenset[int]]:
+    """The lanes of these processors, by the titles of sub-topologies."""
+    return {
+        sub.title: frozenset(one.lane for one in sub.containers if processor_of(one) in processors)
+        for sub in model.sub_topologies
+    }
+
+
+def tasks_of(model: JobModel, processors: Collection[str]) -> frozenset[TaskName]:
+    """The tasks that these processors have."""
+    containers = (one for sub in model.sub_topologies for one in sub.containers if processor_of(one) in processors)
+    return frozenset(task.name for container in containers for task in container.tasks)
+
+
+def portion_of(model: JobModel, processor_id: str) -> JobModel:
+    """The job model with the containers of one processor alone."""
+    subs = model.sub_topologies
+    own = [tuple(one for one in sub.containers if processor_of(one) == processor_id) for sub in subs]
+    return replace(model, sub_topologies=tuple(replace(sub, containers=mine) for sub, mine in zip(subs, own, strict=True)))
+
+
+def portions_of(model: JobModel | None, startpoints: Collection[str]) -> dict[str, Portion]:
+    """All of a plan that a processor's work depends on, by the id of each that has containers: these, which of their partitions
+    others read as well, and what is not of the assignment at all. `startpoints`: ids of those in force."""
+    if model is None:
+        return {}
+    common = _common(model, startpoints)
+    own: dict[str, list[object]] = {}
+    for sub in model.sub_topologies:
+        shared = _shared(sub)
+        for container in sub.containers:
+            id_ = processor_of(container)
+            if id_ is not None:
+                read = frozenset(ssp for task in container.tasks for ssp in task.partitions)
+                mine = (sub.title, container.lane, container.tasks, container.location_id, read & shared)
+                own.setdefault(id_, []).append(mine)
+    return {id_: (common, tuple(mine)) for id_, mine in own.items()}
+
+
+def _common(model: JobModel, startpoints: Collection[str]) -> object:
+    """What counts for all processors; two are equal where a plan has changed nothing but who runs what."""
+    subs = tuple(
+        (sub.title, sub.elasticity_factor, frozenset((task.name, task.partitions, task.broadcast) for task in sub.tasks))
+        for sub in model.sub_topologies
+    )
+    named = (model.partition_counts, model.stores, model.stream_ids, model.databases, model.dropped)
+    lists = (model.left, model.partitioned_by_users, model.partitioned_otherwise)
+    return subs, tuple(tuple(sorted(one.items())) for one in named), lists, frozenset(startpoints)
+
+
+def _shared(sub: SubTopologyModel) -> frozenset[SSP]:
+    """The partitions that several containers read: their positions are in groups of their own (protocol.md 10)."""
+    reads = (frozenset(ssp for task in one.tasks for ssp in task.partitions) for one in sub.containers)
+    return frozenset(ssp for ssp, count in Counter(ssp for read in reads for ssp in read).items() if count > 1)
+
+
+def changing(
+    before: Mapping[str, Portion],
+    after: Mapping[str, Portion],
+    model: JobModel,
+    stored: Mapping[TaskName, Checkpoint],
+    planned: Mapping[TaskName, Checkpoint],
+) -> frozenset[str]:
+    """The processors that a plan changes, of both plans: those with other portions, and those of whose tasks it writes
+    checkpoints. `model` is the new plan's; `stored`: the checkpoints that it was made from, `planned`: those that it gives."""
+    written = {name for name, checkpoint in planned.items() if stored.get(name) != checkpoint}
+    return changed_processors(before, after) | _holders(model, written)
+
+
+def _holders(model: JobModel, tasks: Collection[TaskName]) -> frozenset[str]:
+    containers = (one for sub in model.sub_topologies for one in sub.containers)
+    found = (processor_of(one) for one in containers if any(task.name in tasks for task in one.tasks))
+    return frozenset(id_ for id_ in found if id_ is not None)
+
+
+def after_change(
+    grants: Grants, changed: Collection[str], holders: Collection[str], present: Mapping[str, int], highest: int
+) -> dict[str, Grant]:
+    """The grants that come into force with a plan: those that stay, and new ones for the `changed` processors that have tasks
+    in it and are there. `present`: id to registration; `highest`: no number above it was ever given."""
+    numbers: Iterator[int] = iter(range(highest + 1, highest + 1 + len(changed)))
+    kept = {id_: grant for id_, grant in grants.items() if id_ not in changed}
+    new = {id_: Grant(next(numbers), present[id_]) for id_ in sorted(changed) if id_ in holders and id_ in present}
+    return kept | new

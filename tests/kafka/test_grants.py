@@ -1,0 +1,231 @@
+"""Grants on a real broker: who may commit in a standalone group, whoever its leader is (protocol.md 7 and 8)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.adapters.kafka import positions
+from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
+from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.adapters.kafka.positions import container_positions
+from headrace.adapters.kafka.system import open_system
+from headrace.codec.documents import encode
+from headrace.core.group.grants import Grant
+from headrace.errors import FencedError, JobHeldError, NotSupportedError, RoundFailedError
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.ports import CoordinatorStore, DriverLease
+from headrace.testing import KafkaServer
+
+FIRST = DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)
+NEXT = replace(FIRST, host="host-2", pid=18)  # of the same group
+ALONE = replace(FIRST, run_id="run-2", host="host-3", pid=19)
+A, B = (TaskName(PartitionGroup(number)) for number in range(2))
+LONG_AFTER_US = 60_000_000
+
+
+@pytest.fixture
+def system(kafka_server: KafkaServer) -> Iterator[Any]:
+    with open_system(f"kafka://{kafka_server.bootstrap}") as opened:
+        yield opened
+
+
+class Group:
+    """An application of two tasks, on a lane each: A of processor a, B of processor b."""
+
+    def __init__(self, system: Any) -> None:
+        self.system, self.name = system, f"grants-{uuid.uuid4().hex[:8]}"
+        system.create_stream(f"{self.name}-input", 2)
+        self.ssps = {task: SSP(system.name, f"{self.name}-input", number) for number, task in enumerate((A, B))}
+
+    def model(self, version: int, owners: tuple[str, str], since: tuple[int, int]) -> JobModel:
+        containers = tuple(
+            ContainerModel(lane, (TaskModel(task, (self.ssps[task],)),), owners[lane], None, since[lane])
+            for lane, task in enumerate((A, B))
+        )
+        subs, stream = (SubTopologyModel(None, containers),), self.ssps[A].stream
+        return JobModel(self.name, version, subs, {stream: 2}, stream_ids={stream: "id"})
+
+    def leader(self) -> CoordinatorStore:
+        store: CoordinatorStore = self.system.job_store(self.name)
+        return store
+
+    def checkpoint(self, task: TaskName, round_id: RoundId, since: int, position: int) -> Checkpoint:
+        return Checkpoint(task, round_id, since, {self.ssps[task]: position})
+
+    def commit(self, base: Checkpoint, grant: int, number: int) -> Checkpoint:
+        """A container's transaction under a grant, as its worker makes it: reads one record."""
+        attempt, made = self.attempt(base, grant, number)
+        attempt.begin()
+        self.finish(attempt, made)
+        return made
+
+    def attempt(self, base: Checkpoint, grant: int, number: int) -> tuple[LaneTransaction, Checkpoint]:
+        made = self.checkpoint(base.task, RoundId(grant, None, number), base.job_model_version, 1 + max(base.positions.values()))
+        lane = Lane(self.name, "source", self._lane(base), grant, str(made.round_id), self.system.client, 60_000)
+        transaction = LaneTransaction(lane)
+        assert transaction.check(self._positions(base)) is Verdict.WORK
+        return transaction, made
+
+    def finish(self, attempt: LaneTransaction, made: Checkpoint) -> None:
+        attempt.commit(self._positions(made), [(str(made.task).encode(), encode(made))], checkpoint_topic(self.name))
+
+    def _lane(self, checkpoint: Checkpoint) -> int:
+        return 0 if checkpoint.task == A else 1
+
+    def _positions(self, checkpoint: Checkpoint) -> list[positions.Position]:
+        return container_positions(self.name, "source", self._lane(checkpoint), [checkpoint], ())
+
+
+@pytest.fixture
+def group(system: Any) -> Group:
+    return Group(system)
+
+
+def begun(group: Group) -> tuple[CoordinatorStore, int, dict[TaskName, Checkpoint]]:
+    """The first plan: its leader's store and epoch, and the checkpoints. Grants: a has 101, b 102."""
+    store = group.leader()
+    epoch = store.acquire(FIRST, 0, for_group=True)
+    zero = RoundId(epoch, None, 0)
+    checkpoints = {task: group.checkpoint(task, zero, 1, 0) for task in (A, B)}
+    grants = {"a": Grant(101, 1), "b": Grant(102, 2)}
+    store.commit_job_model(epoch, group.model(1, ("a", "b"), (1, 1)), list(checkpoints.values()), grants=grants)
+    return store, epoch, checkpoints
+
+
+def test_processors_commit_under_their_grants_whoever_leads(group: Group) -> None:
+    _, epoch, bases = begun(group)
+    made = group.commit(bases[A], 101, 1)
+    with pytest.raises(RoundFailedError, match=rf"under epoch {epoch}, in which grant {epoch} is not in force"):
+        group.commit(made, epoch, 1)  # as a driver's round would be
+    successor = group.leader()
+    later = successor.acquire(NEXT, 1, for_group=True)
+    assert later > 102 and successor.grants() == {"a": Grant(101, 1), "b": Grant(102, 2)}
+    made = group.commit(made, 101, 2)
+    group.commit(bases[B], 102, 1)
+    assert successor.checkpoints()[A] == made
+    successor.heartbeat(later, 2)
+    group.commit(made, 101, 3)
+
+
+def test_a_leader_that_was_replaced_writes_nothing(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    successor = group.leader()
+    successor.acquire(NEXT, 1, for_group=True)
+    with pytest.raises(FencedError):
+        store.write_grants(epoch, {})
+    with pytest.raises(FencedError):
+        store.heartbeat(epoch, 2)
+    group.commit(bases[A], 101, 1)
+
+
+def test_a_plan_moves_a_task_and_the_other_works_on(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    made = group.commit(bases[A], 101, 1)
+    sleeping, late = group.attempt(bases[B], 102, 1)  # it stays; its transaction is open all through the change
+    sleeping.begin()
+    store.write_grants(epoch, {"b": Grant(102, 2)})
+    with pytest.raises(RoundFailedError, match="grant 101 is not in force"):
+        group.attempt(made, 101, 2)
+    store.fence(epoch, {"source": [0]})
+    moved = group.checkpoint(A, made.round_id, 2, 1)
+    grants = {"b": Grant(102, 2), "c": Grant(103, 3)}
+    group.finish(sleeping, late)  # the leader reads the topic of checkpoints to its end, and waits for what is open there
+    store.commit_job_model(epoch, group.model(2, ("c", "b"), (2, 1)), [moved], grants=grants)
+    group.commit(late, 102, 2)
+    after = group.commit(moved, 103, 1)
+    assert store.checkpoints()[A] == after
+    assert store.checkpoints()[B].round_id == RoundId(102, None, 2), "the plan has written nothing of it"
+    with pytest.raises(RoundFailedError):
+        group.attempt(after, 101, 3)
+
+
+def test_an_attempt_that_slept_through_a_change_is_fenced(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    attempt, made = group.attempt(bases[A], 101, 1)
+    attempt.begin()
+    store.write_grants(epoch, {"b": Grant(102, 2)})
+    store.fence(epoch, {"source": [0]})
+    moved = group.checkpoint(A, bases[A].round_id, 2, 0)
+    store.commit_job_model(
+        epoch, group.model(2, ("c", "b"), (2, 1)), [moved], grants={"b": Grant(102, 2), "c": Grant(103, 3)}
+    )
+    with pytest.raises(RoundFailedError):
+        group.finish(attempt, made)
+    assert store.checkpoints()[A] == moved
+    group.commit(moved, 103, 1)
+
+
+def test_a_driver_that_takes_over_ends_all_grants_and_the_other_way_round(group: Group) -> None:
+    _, epoch, bases = begun(group)
+    alone = group.leader()
+    with pytest.raises(JobHeldError):
+        alone.acquire(ALONE, 1)
+    later = alone.acquire(ALONE, LONG_AFTER_US)
+    assert later > 102 and alone.grants() is None
+    with pytest.raises(RoundFailedError, match=rf"is in epoch {later}, the round is of 101"):
+        group.attempt(bases[A], 101, 1)
+    made = group.commit(bases[A], later, 1)
+    again = group.leader()
+    newest = again.acquire(replace(FIRST, run_id="run-3"), 2 * LONG_AFTER_US, for_group=True)
+    assert newest > later and again.grants() == {}
+    with pytest.raises(RoundFailedError, match=f"grant {later} is not in force"):
+        group.attempt(made, later, 2)
+
+
+def test_numbers_are_never_given_twice(group: Group) -> None:
+    store, epoch, _ = begun(group)
+    assert store.numbers_used() == 102
+    store.write_grants(epoch, {})
+    assert store.numbers_used() == 102, "what was taken back is not given again"
+    assert group.leader().acquire(NEXT, 1, for_group=True) == 103
+
+
+def test_a_processor_sees_that_its_grant_was_taken_back(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    rounds = group.system.processor_store(group.name)
+    rounds.begin(101, group.model(1, ("a", "b"), (1, 1)), "a")
+    rounds.check_epoch(101)
+    assert rounds.recover(101, None) == {A: bases[A]}, "its own tasks alone"
+    assert rounds.heard(None) == [bases[B]]
+    made = group.commit(bases[B], 102, 1)
+    assert rounds.heard(None) == [made] and rounds.heard(None) == []
+    store.write_grants(epoch, {"b": Grant(102, 2)})
+    with pytest.raises(FencedError, match="grant 101 of this processor is not in force"):
+        rounds.check_epoch(101)
+    with pytest.raises(FencedError):
+        rounds.recover(101, None)
+
+
+def test_recovering_fences_no_other_processor(group: Group) -> None:
+    _, _, bases = begun(group)
+    rounds = group.system.processor_store(group.name)
+    rounds.begin(101, group.model(1, ("a", "b"), (1, 1)), "a")
+    attempt, made = group.attempt(bases[B], 102, 1)
+    rounds.recover(101, None)
+    attempt.begin()
+    group.finish(attempt, made)
+
+
+def test_heartbeats_put_no_grant_in_force_again(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    store.write_grants(epoch, {})
+    for beat in range(3):
+        store.heartbeat(epoch, beat)
+    with pytest.raises(RoundFailedError):
+        group.attempt(bases[A], 101, 1)
+    assert group.leader().grants() == {}
+
+
+def test_more_processors_than_a_broker_can_note_are_refused_before_anything_is_written(group: Group) -> None:
+    store, epoch, bases = begun(group)
+    with pytest.raises(NotSupportedError, match="a group of 900 processors"):
+        store.write_grants(epoch, {f"p{number}": Grant(100_000 + number, number) for number in range(900)})
+    group.commit(bases[A], 101, 1)
