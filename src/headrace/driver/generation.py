@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace.core.elasticity.recut import Recut
 from headrace.core.metrics.observations import SubTopologyObservation
@@ -15,7 +15,6 @@ from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.autosizing import LookedAt
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus, progress_status
-from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
@@ -44,6 +43,20 @@ TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought togethe
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
+class RoundMaintenance(Protocol):
+    """What follows rounds, see `driver.maintenance`; in a group a processor has less of it than a single driver."""
+
+    def began(self, runner: SubTopologyRunner) -> None: ...
+
+    def committed(self, runner: SubTopologyRunner) -> None: ...
+
+    def keep(self) -> None: ...
+
+    def keep_locality(self) -> None: ...
+
+    def tidy(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedJob:
     """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background. `phases_s`: what
@@ -51,7 +64,7 @@ class PreparedJob:
 
     plan: JobPlan
     runners: tuple[SubTopologyRunner, ...]
-    maintenance: Maintenance
+    maintenance: RoundMaintenance
     phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -131,9 +144,12 @@ class Generation:
         self._done[name].set()
         self.publish(self.runners[name], force=True)
 
-    def join(self) -> None:
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until all its threads have ended; False if some run on after `timeout_s`."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join()
+            thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
         """End at once: rounds that run are dropped whole, what is committed stays."""

@@ -63,9 +63,10 @@ class JobPreparer:
         self.paths.control.begin(epoch)
         if planner.backend.restoration is not None:
             planner.backend.restoration.begin(epoch)
-        return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
+        return PreparedJob(plan, tuple(self.runner_of(sub, plan) for sub in plan.subs), maintenance)
 
-    def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
+    def runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
+        """What runs the rounds of a sub-topology under `plan`."""
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
         threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)

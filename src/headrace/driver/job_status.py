@@ -81,6 +81,15 @@ class JobStatus(TypedDict):
     sub_topologies: dict[str, SubTopologyStatus]
 
 
+class ProcessorStatus(JobStatus):
+    """What one processor of a standalone group runs: sub-topologies have counters of its containers alone, and lags of all.
+    `waiting_for`: why it runs none."""
+
+    processor_id: str
+    is_leader: bool
+    waiting_for: str
+
+
 class RunStatus(JobStatus):
     """The last status of a job that ran in the foreground. `signal`: the number of the signal that stopped it."""
 

@@ -27,11 +27,12 @@ class ModelMeta:
     chunk_checksums: tuple[str, ...]
     code: str
     run_id: str
+    changed: tuple[str, ...] = ()
 
 
 def meta_of(model: bytes, origin: ModelOrigin) -> ModelMeta:
     sums = tuple(map(_checksum, _chunks(model)))
-    return ModelMeta(len(sums), len(model), _checksum(model), sums, origin.code, origin.run_id)
+    return ModelMeta(len(sums), len(model), _checksum(model), sums, origin.code, origin.run_id, origin.changed)
 
 
 def chunk_nodes(paths: GroupPaths, version: int, model: bytes) -> Iterator[Create]:

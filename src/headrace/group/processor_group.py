@@ -42,7 +42,7 @@ class ProcessorGroup:
 
     def __init__(self, tree: Tree, root: str, name: GroupName, clock: Clock = boot_time_s) -> None:
         self.paths = GroupPaths(f"{root}/{name.node}")
-        self._tree = tree
+        self._tree, self._clock = tree, clock
         self._own = OwnNode(tree, self.paths, clock)
         self.locality = GroupLocality(tree, self.paths, self._own)
         self._known: dict[str, GroupMember] = {}
@@ -65,6 +65,10 @@ class ProcessorGroup:
     def lease(self) -> Lease:
         """Until when this processor may work."""
         return self._own.lease
+
+    def now_s(self) -> float:
+        """By the clock of the lease."""
+        return self._clock()
 
     def confirm(self) -> bool:
         """Ask whether the own registration is there, which extends the lease; False if it is not: register again."""
@@ -157,6 +161,7 @@ class ProcessorGroup:
             self._highest_version,
             self._barrier(versions.proposed, is_leader) if versions.proposed else None,
             self._origin(versions.active) if versions.active else None,
+            self._origin(versions.proposed) if versions.proposed > versions.active else None,
             None if run is None or not run.data else decode(GroupRun, run.data, self.paths.run),
             frozenset(id_ for id_ in self._stopped() if id_ not in ids),
         )
@@ -205,7 +210,7 @@ class ProcessorGroup:
         if node is None:
             return None
         meta = read_meta(node, self.paths.meta(version))
-        return ModelOrigin(meta.code, meta.run_id)
+        return ModelOrigin(meta.code, meta.run_id, meta.changed)
 
     def _stopped(self) -> list[str]:
         found = []

@@ -45,8 +45,8 @@ class ContainerModel:
     """The tasks that are processed together; `lane` numbers it within its sub-topology.
 
     `processor_id` is the member that runs it and `location_id` where that member runs; None where any may. `since`: in a
-    standalone group, where a new plan leaves others alone, since which version of the job model it is as it is; None: since this
-    one.
+    standalone group, where a new plan leaves others alone, since which version of the job model it is as it is; None: since
+    this one.
     """
 
     lane: int

@@ -11,7 +11,8 @@ from headrace.model.names import few
 @dataclass(frozen=True, slots=True)
 class SittingOut:
     """The lanes of a sub-topology that take no part in a round, with what each waits for. `inline`: those that restore in a
-    round whatever their stores lack, as that could not be done before.
+    round whatever their stores lack, as that could not be done before. `elsewhere`: those that another processor of a group
+    runs, which are waited for by nobody.
 
     >>> out = SittingOut({2: "the state of Partition_2"}).with_absent({0: "host-1", 1: "host-2", 2: "host-2"}, {"host-2"})
     >>> out.text
@@ -20,6 +21,12 @@ class SittingOut:
 
     reasons: Mapping[int, str] = field(default_factory=dict)
     inline: frozenset[int] = frozenset()
+    elsewhere: frozenset[int] = frozenset()
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """All of them."""
+        return self.elsewhere.union(self.reasons)
 
     def with_absent(self, places: Mapping[int, str | None], present: Collection[str]) -> SittingOut:
         """The same with the lanes of locations where there is no worker now."""

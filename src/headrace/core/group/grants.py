@@ -50,6 +50,22 @@ class InForce:
         return number == self.epoch if self.grants is None else number in self.grants
 
 
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """What a plan of a group is made for: the slots of its processors, and the number that the plan has."""
+
+    processors: tuple[Member, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """The processors that a plan changes, before it or behind it; and the grants that come into force with it."""
+
+    processors: frozenset[str]
+    grants: Grants
+
+
 def slots_of(processor_id: str, location_id: str | None, slots: int) -> tuple[Member, ...]:
     """What containers are assigned to: the first slot has the id of the processor itself.
 
@@ -63,6 +79,19 @@ def slots_of(processor_id: str, location_id: str | None, slots: int) -> tuple[Me
 def processor_of(container: ContainerModel) -> str | None:
     """The id of the processor that runs a container; None under a job model that was not made for a group."""
     return None if container.processor_id is None else container.processor_id.partition(SLOT)[0]
+
+
+def holders_of(model: JobModel) -> frozenset[str]:
+    """The ids of the processors that have tasks."""
+    found = (processor_of(one) for sub in model.sub_topologies for one in sub.containers)
+    return frozenset(id_ for id_ in found if id_ is not None)
+
+
+def members_in(model: JobModel, processors: Collection[str]) -> list[Member]:
+    """The slots of these processors, as a job model has them."""
+    containers = [one for sub in model.sub_topologies for one in sub.containers if processor_of(one) in processors]
+    found = {one.processor_id: one.location_id for one in containers if one.processor_id is not None}
+    return [Member(id_, location) for id_, location in sorted(found.items())]
 
 
 def lanes_of(model: JobModel, processors: Collection[str]) -> dict[str, frozenset[int]]:

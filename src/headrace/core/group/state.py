@@ -86,22 +86,26 @@ class GroupRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelOrigin:
-    """What a job model was made for: code of the application, and run."""
+    """What a job model was made for: code of the application, and run. `changed`: the ids of the processors whose portions it
+    changes, as it was proposed."""
 
     code: str
     run_id: str
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """All of it, as one process has read it. `members` by registration; `barrier`: of the version that was proposed last;
     `highest_version`: no number above it was ever used for a proposal, as far as this process has seen; `origin`: of the
-    active job model; `stopped`: the ids of processors that were stopped in order and are not there now."""
+    active job model, `proposed_origin`: of the one that was proposed last, where that is another; `stopped`: the ids of
+    processors that were stopped in order and are not there now."""
 
     members: tuple[GroupMember, ...] = ()
     versions: ModelVersions = ModelVersions()
     highest_version: int = 0
     barrier: ReleaseBarrier | None = None
     origin: ModelOrigin | None = None
+    proposed_origin: ModelOrigin | None = None
     run: GroupRun | None = None
     stopped: frozenset[str] = frozenset()

@@ -81,24 +81,26 @@ def _slice_of(readers: Sequence[TaskModel], ssp: SSP) -> KeyBucket | None:
     return KeyBucket(bucket.index % slices, slices)
 
 
-def kept_as_they_are(subs: Sequence[SubTopologyModel], previous: JobModel | None) -> tuple[SubTopologyModel, ...]:
-    """`subs`, where each container that is as it was is so since the same version; the others are since the next one. For
+def kept_as_they_are(
+    subs: Sequence[SubTopologyModel], previous: JobModel | None, version: int
+) -> tuple[SubTopologyModel, ...]:
+    """`subs`, where each container that is as it was is so since the same version; the others are since `version`. For
     standalone groups: a new plan writes nothing of a container that it leaves alone."""
-    if previous is None:
-        return tuple(replace(sub, containers=tuple(replace(one, since=1) for one in sub.containers)) for sub in subs)
-    before = {(sub.name, one.lane): one for sub in previous.sub_topologies for one in sub.containers}
+    before = {(sub.name, one.lane): one for sub in previous.sub_topologies for one in sub.containers} if previous else {}
 
     def stamped(name: str | None, container: ContainerModel) -> ContainerModel:
         then = before.get((name, container.lane))
-        is_same = then is not None and replace(then, since=None) == container
-        since = then.since if then is not None and is_same else None
-        return replace(container, since=since or previous.version + (not is_same))
+        if then is None or replace(then, since=None) != container:
+            return replace(container, since=version)
+        assert previous is not None
+        return replace(container, since=then.since or previous.version)
 
     return tuple(replace(sub, containers=tuple(stamped(sub.name, one) for one in sub.containers)) for sub in subs)
 
 
-def next_job_model(previous: JobModel | None, model: JobModel) -> JobModel:
-    """`model` in its order, with its version: 1 without a `previous` one, the same one if nothing changed, else the next.
+def next_job_model(previous: JobModel | None, model: JobModel, version: int | None = None) -> JobModel:
+    """`model` in its order, with `version`; where None is said: 1 without a `previous` one, the same one if nothing changed, else
+    the next.
 
     The source sub-topology comes first, the others follow by name, whatever order they are given in.
     """
@@ -117,6 +119,9 @@ def next_job_model(previous: JobModel | None, model: JobModel) -> JobModel:
         databases=dict(sorted(model.databases.items())),
         dropped=dict(sorted(model.dropped.items())),
     )
+    if version is not None:
+        assert previous is None or previous.version < version, f"version {version} after {previous.version}"
+        return replace(model, version=version)
     if previous is None or model == previous:
         return model
     return replace(model, version=previous.version + 1)

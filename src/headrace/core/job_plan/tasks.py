@@ -94,6 +94,12 @@ def _output_counts(terms: PlanTerms, counts: Mapping[str, int]) -> dict[str, int
     return {stream: count for stream, count in outputs.items() if stream not in counts}
 
 
+def _in_group(draft: Draft, snapshot: Snapshot) -> tuple[SubTopologyModel, ...]:
+    version = draft.terms.next_version
+    assert version is not None, "a plan of a group has a number of its own"
+    return kept_as_they_are(draft.tasks, snapshot.model, version)
+
+
 def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
     """Make the job model, and the records of the streams' partitions. Ids of streams to be created stay open."""
     terms, seen, edit = draft.terms, draft.streams, draft.edit
@@ -102,7 +108,7 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
     model = JobModel(
         terms.application,
         1,
-        kept_as_they_are(draft.tasks, snapshot.model) if terms.processors else draft.tasks,
+        _in_group(draft, snapshot) if terms.processors else draft.tasks,
         seen.counts,
         remembered(edit.carried, edit.forms),
         stream_ids=ids,
@@ -112,6 +118,6 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
         databases=edit.databases,
         dropped={} if edit.carried is None else edit.carried.dropped,
     )
-    model = next_job_model(snapshot.model, model)
+    model = next_job_model(snapshot.model, model, terms.next_version)
     records = recorded(snapshot.partition_records, seen.before, seen.counts, ids, otherwise, snapshot.now_us)
     return replace(draft, model=model, records=records)

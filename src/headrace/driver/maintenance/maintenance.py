@@ -61,7 +61,7 @@ class Maintenance:
     def clear_up(self) -> None:
         """At a start, when no round runs: remove what drivers before have left."""
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
-        self._reclaim()
+        self.reclaim()
 
     def began(self, runner: SubTopologyRunner) -> None:
         """A round of this one is about to run."""
@@ -82,7 +82,7 @@ class Maintenance:
         """Keep versions that are due, and reclaim what is not needed; versions first: they say what is needed."""
         self.keep()
         self.keep_locality()
-        self._reclaim()
+        self.reclaim()
 
     def keep_locality(self) -> None:
         """Store where tasks have run, for later plans. A failure is logged and no more: the job model says nearly the same."""
@@ -91,7 +91,7 @@ class Maintenance:
         except Exception as error:
             LOG.warning("where tasks have run could not be stored: %s", getattr(error, "message", error))
 
-    def _reclaim(self) -> None:
+    def reclaim(self) -> None:
         """Purge processed records, and delete unreferenced data. A failure is logged and no more: it is tried again."""
         try:
             for stream, offsets in purge_offsets(self._lowest(), self._purged).items():

@@ -55,7 +55,8 @@ class Backend:
     rounds), and the engine of its containers. `elsewhere`: where startpoints are requested outside of its system.
     `store_builder`: begins to make local stores in the background; None where workers are on other machines. `cluster`: where
     these are, and `restoration`: has local stores restored there; None where all are on the driver's. `retention`: removes
-    those that are not used any more. `metrics`: what is measured, for the status; `exports`: where else that is taken."""
+    those that are not used any more. `metrics`: what is measured, for the status; `exports`: where else that is taken.
+    `is_of_member`: of a processor of a group, whose rounds are under its grant and not under the coordinator's epoch."""
 
     system: System
     store: CoordinatorStore
@@ -68,6 +69,13 @@ class Backend:
     retention: StoreRetention | None = None
     metrics: RecentMetrics = field(default_factory=RecentMetrics)
     exports: tuple[MetricsSink, ...] = ()
+    is_of_member: bool = False
+
+    @property
+    def check_epoch(self) -> Callable[[int], None]:
+        """What raises `FencedError` where an epoch, or a grant, is not in force; the coordinator's also restores the epoch's
+        position where that has expired."""
+        return self.processor_store.check_epoch if self.is_of_member else self.store.check_epoch
 
     @property
     def sinks(self) -> tuple[MetricsSink, ...]:
@@ -140,6 +148,8 @@ class JobPlan:
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `changes`: the entries that
     this plan adds to the history of the job, by key. `waiting_scales`: what waits for tasks to come together, by the titles of
     sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
+
+    `processor_id`: of a standalone group, whose containers are run by these rounds; None: all.
     """
 
     topology: Topology
@@ -160,3 +170,4 @@ class JobPlan:
     changes: Mapping[str, Change] = field(default_factory=dict)
     waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)
     locations: Mapping[str, int] = field(default_factory=dict)
+    processor_id: str | None = None

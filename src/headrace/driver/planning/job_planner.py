@@ -18,6 +18,7 @@ from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALE
 from headrace.config.loading import Config
 from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
+from headrace.core.group.grants import GroupChange, tasks_of
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.edits import edit_of
@@ -128,9 +129,9 @@ class JobPlanner:
         self.backend.measured({"job-model-generation-ns": plan_ns, "checkpoint-compute-ns": {"": sum(scales_ns)}})
         return made
 
-    def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
+    def commit(self, draft: Draft, snapshot: Snapshot, change: GroupChange | None = None) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the
-        plan as it is stored."""
+        plan as it is stored. `change`: of a group, which processors the plan changes: of the others it writes nothing."""
         for line in draft.log:
             self.log(line)
         draft, existing = self._with_created(draft)
@@ -139,8 +140,12 @@ class JobPlanner:
         changes = self._changes(draft, snapshot)
         reached("start", 8)
         store, elsewhere = self.backend.store, self.backend.elsewhere
-        checkpoints = tuple(draft.checkpoints.values())
-        store.commit_job_model(snapshot.epoch, draft.job_model, checkpoints, changes, snapshot.checkpoints)
+        model, checkpoints = draft.job_model, tuple(draft.checkpoints.values())
+        grants = None if change is None else change.grants
+        if change is not None:
+            written = tasks_of(model, change.processors)
+            checkpoints = tuple(one for one in checkpoints if one.task in written)
+        store.commit_job_model(snapshot.epoch, model, checkpoints, changes, snapshot.checkpoints, grants)
         if draft.done:
             store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
             if elsewhere is not None:

@@ -71,6 +71,8 @@ class RoundPlanner:
         self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
         self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
+        placed = self._containers.values() if backend.cluster is not None else ()
+        self._locations = {container.lane: container.location_id for container in placed}  # where workers are looked for
         self._inputs = {lane: inputs_of(container) for lane, container in self._containers.items()}
         self._readers: dict[SSP, dict[int, list[TaskModel]]] = {}  # by lane
         self._places: dict[TaskName, tuple[int, TaskModel]] = {}  # each task and its lane
@@ -83,6 +85,11 @@ class RoundPlanner:
         self._led = led_ssps(self._containers.values(), plan.programs[sub.name])
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
+
+    def number_on(self, before: RoundPlanner) -> None:
+        """Under the same epoch no round has a number that one had before."""
+        if before._plan.epoch == self._plan.epoch:
+            self._number = max(self._number, before._number)
 
     def invalidate(self) -> None:
         """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
@@ -209,7 +216,7 @@ class RoundPlanner:
             ends = before_skipped(positions, ends, self._skipped)
         if self._led:
             ends = led_ends(positions, ends, self._terms.max_bucket_lead, self._led)
-        if inputs.sitting_out.reasons:
+        if inputs.sitting_out.lanes:
             positions = self._starts(positions, inputs.sitting_out)
             ends = {ssp: end for ssp, end in ends.items() if ssp in positions}
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
@@ -221,7 +228,7 @@ class RoundPlanner:
 
     def _takers(self, ssp: SSP, out: SittingOut) -> Collection[int]:
         """The lanes that read a partition and take part."""
-        return self._readers.get(ssp, {}).keys() - out.reasons.keys()
+        return self._readers.get(ssp, {}).keys() - out.lanes
 
     def _starts(self, positions: Mapping[SSP, int], out: SittingOut) -> dict[SSP, int]:
         """Where partitions are read from by those that take part; without those that none of them reads."""
@@ -249,7 +256,7 @@ class RoundPlanner:
             for lane, readers in self._readers.get(ssp, {}).items():
                 if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in readers):
                     found.setdefault(lane, {})[ssp] = ranges[ssp]
-        return {lane: found[lane] for lane in sorted(found) if lane not in inputs.sitting_out.reasons}
+        return {lane: found[lane] for lane in sorted(found) if lane not in inputs.sitting_out.lanes}
 
     def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
         """About how many records a lane has to process: of a slice, as many as key buckets make one."""
@@ -262,7 +269,7 @@ class RoundPlanner:
         """The lanes of each Spark task, which are at one location."""
         by_location: dict[str | None, list[tuple[int, int]]] = {}
         for lane, weight in self._weights(records, pieces):
-            by_location.setdefault(self._containers[lane].location_id, []).append((lane, weight))
+            by_location.setdefault(self._locations.get(lane), []).append((lane, weight))
         for location, mine in by_location.items():
             yield from spark_tasks_of(mine, self._slots if location is None else len(mine))
 
@@ -320,7 +327,7 @@ class RoundPlanner:
             common,
             lane=lane,
             job_model_version=self._containers[lane].since or self._plan.model.version,
-            location=self._containers[lane].location_id,
+            location=self._locations.get(lane),
             tasks=[
                 self._task_plan(task, watermark_us)
                 for siblings in siblings_of(self._containers[lane].tasks)
@@ -372,7 +379,7 @@ class RoundPlanner:
             InputSlice(self._numbers[ssp], ssp.stream, ssp.partition, piece.start, piece.end, slices.get(ssp))
             for ssp, piece in pieces.items()
         )
-        return ContainerWork(lane, payload, self._containers[lane].location_id, records, inputs, by_engine)
+        return ContainerWork(lane, payload, self._locations.get(lane), records, inputs, by_engine)
 
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:

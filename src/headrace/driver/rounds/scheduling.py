@@ -50,6 +50,7 @@ class RoundScheduler:
         """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one. `now_s`
         is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by."""
         here = runner.task_positions
+        runner.hear()
         here.note_upstream(self._watermark_above(runner, now_s))  # before the ends: what comes after may only be later
         ends = here.ends()
         runner.progress.lag = here.lag(ends)

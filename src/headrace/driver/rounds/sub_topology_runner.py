@@ -16,6 +16,7 @@ from headrace.codec.documents import decode
 from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.sitting_out import EVERY_LANE, SittingOut
 from headrace.core.elasticity.recut import Recut, positions_to_reach
+from headrace.core.group.grants import processor_of
 from headrace.core.rewind.replays import unfinished
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
@@ -103,7 +104,10 @@ class SubTopologyRunner:
         self._unseen = set(self._places)  # the lanes that have not committed under this plan
         self._cluster, self._restoration = backend.cluster, backend.restoration
         self._system, self._store, self._engine = system, store, engine
-        self._check_epoch = backend.store.check_epoch  # which also restores the epoch's position where that has expired
+        self._check_epoch = backend.check_epoch
+        own = plan.processor_id
+        foreign = self._containers.values() if own is not None else ()
+        self._elsewhere = frozenset(one.lane for one in foreign if processor_of(one) != own)
         self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
@@ -116,6 +120,7 @@ class SubTopologyRunner:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
         self.planner.tasks_wait = before.planner.tasks_wait
+        self.planner.number_on(before.planner)
         self.task_positions.inherit_from(before.task_positions)
 
     @property
@@ -135,7 +140,7 @@ class SubTopologyRunner:
     def sitting_out(self) -> SittingOut:
         """The lanes that take no part in rounds now, as their location has no worker, or their stores are restored."""
         if self._cluster is None:
-            return EVERY_LANE
+            return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_LANE
         restoring = EVERY_LANE
         if self._restoration is not None:
             restoring = self._restoration.sitting_out(self.sub.title)
@@ -145,6 +150,13 @@ class SubTopologyRunner:
     def restoring(self) -> list[RestoringStatus]:
         """The tasks whose local stores are restored in the background."""
         return [] if self._restoration is None else self._restoration.status(self.sub.title)
+
+    def hear(self) -> None:
+        """Take what other processors of a group have committed since the last call."""
+        heard = self._store.heard(self.sub.name) if self._elsewhere else ()
+        if heard:
+            self.task_positions.move_to(heard)
+            self._startpoints.committed(heard)
 
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""

@@ -1,0 +1,299 @@
+"""What the leader of a standalone group does: it alone has the epoch, makes job models, and gives grants. Seed: SEP-11.
+
+Kafka is the truth. ZooKeeper says who is there and who leads, and tells processors what is coming: nothing that it loses or
+delays lets anybody commit what the grants do not allow.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from headrace.codec.documents import encode
+from headrace.core.group.grants import GroupShape, holders_of, members_in, slots_of
+from headrace.core.group.membership import candidates_of
+from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, is_left_over, next_version
+from headrace.core.group.settling import Settling
+from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin
+from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
+from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.planning.job_plan import JobPlan, Pace
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.errors import FencedError, HeadraceError, UnavailableError
+from headrace.exchange.fault_injection import reached
+from headrace.group.leading import Leading
+from headrace.group.processor_group import ProcessorGroup
+from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.job_model import JobModel
+from headrace.ports import DriverLease
+from headrace.state.files import StateFiles
+
+LOG = logging.getLogger("headrace.group")
+HEARTBEAT_S = 2.0
+PROCESSORS_MAX = 1 << 30  # those that there are no tasks for get none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSettings:
+    """What a group is run by. `code`: the fingerprint of the application and of the settings that shape plans; times in s."""
+
+    code: str
+    release_wait_s: float
+    return_wait_s: float
+
+
+class GroupCoordinator:
+    """One leadership: from `begin` until it is fenced, or ends. One thread calls it; heartbeats are sent by another.
+
+    Any call raises `FencedError` where this processor leads no more, and `UnavailableError` where Kafka or ZooKeeper does not
+    answer: what was decided is decided again.
+    """
+
+    def __init__(
+        self, plans: GroupPlanner, files: StateFiles, group: ProcessorGroup, settings: GroupSettings, pace: Pace, run: GroupRun
+    ) -> None:
+        self._plans, self._files, self._group, self._settings, self._pace = plans, files, group, settings, pace
+        self._store = plans.planner.backend.store
+        self.run, self.sequence = run, run.leader
+        self._leading: Leading = group.leading(run.leader)
+        self._requests = ChangeRequests(plans.planner.backend, pace)
+        self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
+        self._maintenance: Maintenance | None = None
+        self._has_planned = False
+        self._settling = Settling(settings.return_wait_s)
+        self._awaited: AwaitedRelease | None = None
+        self._order: PlanOrder | None = None  # what the proposal was made for
+        self._changed: frozenset[str] = frozenset()
+        self._due: tuple[ChangeRequest, ...] = ()  # requests that ask for another plan
+        self._epoch = 0
+        self._holding = threading.Lock()  # while held, no heartbeat: the epoch, or the plan, is being written
+        self._ended = threading.Event()
+        self._failed: BaseException | None = None
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def begin(self, lease: DriverLease, *, is_run_new: bool) -> None:
+        """Take the application, with the grants that are in force. `is_run_new`: the run begins with this leader."""
+        self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
+        self._has_planned = not is_run_new
+        LOG.info("this processor leads the group, under epoch %d", self._epoch)
+        if self._store.job_model() is not None:
+            self._planned(None)
+            if is_run_new and not self._store.grants() and self._maintenance is not None:
+                self._maintenance.clear_up()  # nobody can commit anything now
+        self._leading.write_run(self.run)
+        threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True).start()
+
+    def end(self, *, is_last: bool) -> None:
+        """Lead no more. `is_last`: no other processor is there, so that the application is given back."""
+        self._ended.set()
+        with self._holding:
+            self._requests.end_preparation()
+            if is_last:
+                try:
+                    self._store.release(self._epoch)
+                except HeadraceError as error:
+                    LOG.warning("could not give the application back: %s", error.message)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_S):
+            try:
+                with self._holding:
+                    if not self._ended.is_set():
+                        self._store.heartbeat(self._epoch, self._pace.clock_us())
+            except FencedError as error:
+                self._failed = error
+                return
+            except Exception as error:
+                LOG.warning("heartbeat: %s", getattr(error, "message", error))
+
+    # --- what is to be done now -------------------------------------------------------------------------------------
+
+    def look(self, state: GroupState, runners: Collection[SubTopologyRunner], now_s: float) -> None:
+        """Do what `state` asks for. `runners`: those of this process, which know what all processors have committed."""
+        if self._failed is not None:
+            raise self._failed
+        model = self._store.job_model()
+        self._fence_those_that_left(state, model)
+        holders = () if model is None else holders_of(model)
+        self._settling = self._settling.with_look(state.members, state.stopped, holders, now_s)
+        self._leading.forget_stopped(self._settling.given_up)
+        self._look_for_requests(runners, now_s)
+        if self._awaited is not None:
+            self._end_barrier(state, now_s)
+        elif is_left_over(state, None):
+            self._end_left_over(state, model)
+        elif model is not None and self._has_planned and not self._is_published(state, model):
+            self._publish_again(state, model)
+        elif self._settling.is_due(now_s) or (self._due and self._has_planned):
+            self._decide(state, model, now_s)
+
+    def _fence_those_that_left(self, state: GroupState, model: JobModel | None) -> None:
+        """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
+        all that read behind it."""
+        there = {one.sequence for one in state.members}
+        grants = self._store.grants() or {}
+        gone = frozenset(id_ for id_, grant in grants.items() if grant.registration not in there)
+        if gone:
+            LOG.info("processors %s are not there any more: their grants are taken back", ", ".join(sorted(gone)))
+            with self._holding:
+                self._plans.take_back(self._epoch, gone)
+
+    def _look_for_requests(self, runners: Collection[SubTopologyRunner], now_s: float) -> None:
+        plan = self._plan
+        if plan is None or not self._has_planned:
+            return
+        known = {task: one for runner in runners for task, one in list(runner.checkpoints.items())}
+        is_current = known.keys() == {task.name for task in plan.model.tasks}  # else they are of another plan
+        with self._holding:
+            if is_current:
+                plan.startpoints.committed(known.values())
+            self._requests.settle(self._pace.clock_us())
+            found = self._requests.found(now_s)
+            scales, _ = self._requests.scales(now_s, runners) if is_current else ((), {})
+        self._due = tuple(dict.fromkeys((*self._due, *found, *scales)))
+
+    def tidy(self, runners: Collection[SubTopologyRunner]) -> None:
+        """Delete what no checkpoint needs any more, as far as is known of all processors."""
+        plan, maintenance = self._plan, self._maintenance
+        if plan is None or maintenance is None:
+            return
+        known = {task for runner in runners for task in runner.checkpoints}
+        if known != {task.name for task in plan.model.tasks}:
+            return
+        with self._holding:
+            for runner in runners:
+                maintenance.committed(runner)
+            maintenance.reclaim()
+
+    def _decide(self, state: GroupState, model: JobModel | None, now_s: float) -> None:
+        number = next_version(state, 0 if model is None else model.version)
+        order = self._order_of(state, model, number)
+        if order is None:
+            self._settling = self._settling.decided()
+            return
+        made = self._plans.draft(order)
+        self._settling = self._settling.decided()
+        if not made.is_due:
+            if made.ungranted:
+                LOG.info("processors %s get new grants", ", ".join(sorted(made.ungranted)))
+                with self._holding:
+                    self._plans.grant(order, made.ungranted)
+            self._due, self._has_planned = (), True
+            self._planned(None)
+            return
+        origin = ModelOrigin(self._settings.code, self.run.id, tuple(sorted(made.changed)))
+        reached("group", 4)
+        if not self._leading.propose(number, encode(made.draft.job_model), origin):
+            self._settling = self._settling.again(now_s)
+            return
+        LOG.info("job model %d is proposed: it changes %s", number, ", ".join(sorted(made.changed)) or "no processor")
+        members = {one.sequence for one in state.members}
+        there = {id_: sequence for id_, sequence in order.present.items() if sequence in members}
+        releasing = frozenset(there[id_] for id_ in made.changed if id_ in there)
+        receiving = frozenset(there[id_] for id_ in made.portions if id_ in there)
+        self._awaited = AwaitedRelease(number, releasing, receiving, now_s)
+        self._order, self._changed = order, made.to_fence
+
+    def _order_of(self, state: GroupState, model: JobModel | None, number: int) -> PlanOrder | None:
+        """What to plan for: the processors that are there, or are waited for, with the code of the plan in force; None where
+        there is none."""
+        holders = () if model is None else holders_of(model)
+        code = state.origin.code if state.origin else None
+        candidates = candidates_of(state.members, code, PROCESSORS_MAX, holders)
+        there = {one.processor_id: one for one in candidates.chosen if one.processor_id is not None}
+        registered = [one.registration for one in candidates.chosen if one.registration is not None]
+        processors = [slot for one in registered for slot in slots_of(one.processor_id, one.location_id, one.slots)]
+        away = self._settling.counted - self._settling.present.keys()
+        processors += [] if model is None else members_in(model, away)
+        if not processors:
+            return None
+        return PlanOrder(
+            self._epoch,
+            self._pace.clock_us(),
+            GroupShape(tuple(processors), number),
+            {id_: one.sequence for id_, one in there.items()},
+            self._has_planned,
+            self._rebalance(model, {*there, *away}),
+            self._group.locality.read_processor_locality().get_locality(),
+        )
+
+    def _rebalance(self, model: JobModel | None, wanted: Collection[str]) -> tuple[ChangeRequest, ...]:
+        if model is None:
+            return self._due
+        before = holders_of(model)
+        came, left = sorted(set(wanted) - before), sorted(before - set(wanted))
+        what = [f"{name} came" for name in came] + [f"{name} left" for name in left]
+        if not what or not self._has_planned:
+            return self._due
+        return (*self._due, ChangeRequest(ChangeKind.REBALANCE, ", ".join(what)))
+
+    # --- proposals --------------------------------------------------------------------------------------------------
+
+    def _end_barrier(self, state: GroupState, now_s: float) -> None:
+        awaited, order = self._awaited, self._order
+        assert awaited is not None and order is not None
+        present = [one.sequence for one in state.members]
+        outcome, late = barrier_outcome(awaited, state.barrier, present, now_s, self._settings.release_wait_s)
+        if outcome is BarrierOutcome.WAITING:
+            return
+        self._awaited = None
+        if outcome is BarrierOutcome.TIMED_OUT:
+            LOG.info("job model %d is abandoned: the group has changed meanwhile", awaited.version)
+            self._leading.abandon(awaited.version)
+            self._settling = self._settling.again(now_s)
+            return
+        if late:
+            LOG.warning("registrations %s have not released their tasks in time: they are fenced", sorted(late))
+        reached("group", 5)
+        began_s, self._due = time.monotonic(), ()
+        try:
+            with self._holding:
+                plan, changed = self._plans.commit(order, self._changed)
+        except UnavailableError:
+            self._leading.abandon(awaited.version)
+            self._due = tuple(one for one in order.requests if one.kind is not ChangeKind.REBALANCE)
+            self._settling = self._settling.again(now_s)
+            raise
+        reached("group", 6)
+        self._planned(plan)
+        seconds = time.monotonic() - began_s
+        LOG.info("job model %d is in force after %.2f s; changed: %s", plan.model.version, seconds, ", ".join(sorted(changed)))
+        self._leading.publish(awaited.version)
+        self._leading.delete_old()
+
+    def _end_left_over(self, state: GroupState, model: JobModel | None) -> None:
+        """A leader before has proposed something: either it has committed that plan, or it came to nothing."""
+        proposed = state.versions.proposed
+        if model is not None and model.version == proposed:
+            LOG.info("job model %d was committed by the leader before: it is published", proposed)
+            self._leading.publish(proposed)
+            return
+        LOG.info("job model %d, of the leader before, is abandoned", proposed)
+        self._leading.abandon(proposed)
+        self._settling = self._settling.again(time.monotonic())
+
+    def _is_published(self, state: GroupState, model: JobModel) -> bool:
+        return state.versions.active == model.version and state.origin is not None
+
+    def _publish_again(self, state: GroupState, model: JobModel) -> None:
+        """The tree does not show the plan in force: it has come back empty, or a leader has ended in between."""
+        LOG.info("job model %d is in force, and ZooKeeper shows %d: it is written again", model.version, state.versions.active)
+        is_waiting = state.barrier is not None and state.barrier.state is BarrierState.NEW
+        if state.versions.proposed == model.version and is_waiting and self._leading.publish(model.version):
+            return
+        origin = ModelOrigin(self._settings.code, self.run.id)
+        self._leading.restore(model.version, encode(model), origin)
+
+    def _planned(self, plan: JobPlan | None) -> None:
+        """`plan`, or the stored one, is in force."""
+        planner = self._plans.planner
+        self._has_planned = self._has_planned or plan is not None
+        self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
+        self._maintenance = Maintenance(self._plan, planner.backend, self._files, planner.config, self._pace.clock_us)
+        self._requests.begin(self._plan, time.monotonic())
+

@@ -1,0 +1,267 @@
+"""A job that one processor of a standalone group takes part in: its life, from registering to leaving. Seed: SEP-11."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.core.group.membership import (
+    DuplicateAction,
+    duplicate_action,
+    duplicate_of,
+    duplicate_text,
+    leader_of,
+    must_step_back,
+)
+from headrace.core.group.runs import run_as_leader, run_as_member
+from headrace.core.group.state import GroupMember, GroupState, Registration
+from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
+from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.group.member import Member
+from headrace.driver.job import JobPreparer
+from headrace.driver.job_status import ProcessorStatus
+from headrace.driver.metrics.observing import shown_job_metrics
+from headrace.driver.planning.job_plan import Pace
+from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
+from headrace.group.lease_keeper import LeaseKeeper
+from headrace.group.processor_group import LOOK_S, ProcessorGroup
+from headrace.ports import DriverLease, JobReader
+
+LOG = logging.getLogger("headrace.group")
+GUARD_S = 0.1
+TURN_S = 0.5  # from one look of a leader to the next
+TIDY_S = 30.0
+STOP_WAIT_S = 60.0
+UNAVAILABLE_S = 300.0  # how long Kafka may not answer before this processor gives up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchedProcessor:
+    """What a processor of a group runs with. `planners` and `reader`: its own containers' side; `leading`: a planner whose store
+    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made
+    a registration is known to have ended. `close`: closes what was opened."""
+
+    registration: Registration
+    settings: GroupSettings
+    group: ProcessorGroup
+    preparer: JobPreparer
+    plans: GroupPlanner
+    reader: JobReader
+    leading: GroupPlanner
+    lease: Callable[[str], DriverLease]
+    new_run_id: Callable[[], str]
+    is_known_dead: Callable[[Registration], bool]
+    close: Callable[[], None]
+
+
+class GroupJob:
+    """A processor that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it: it leaves in order,
+    and its tasks wait for it for a while, then go to the others."""
+
+    def __init__(self, launched: LaunchedProcessor, pace: Pace) -> None:
+        self._launched, self._pace, self._group = launched, pace, launched.group
+        id_, plans = launched.registration.processor_id, launched.plans
+        self._member = Member(id_, launched.preparer, plans, launched.reader, launched.group, pace)
+        self._coordinator: GroupCoordinator | None = None
+        self._run_id: str | None = None
+        self._sequence: int | None = None
+        self._duplicate_since_s: float | None = None
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._tidied_s = time.monotonic()
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> GroupJob:
+        try:
+            self._register()
+        except BaseException:
+            self._launched.close()
+            raise
+        threading.Thread(target=self._live, name="headrace-group", daemon=True).start()
+        return self
+
+    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
+        """Leave the group: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
+        self._stopping.set()
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the processor did not stop within {timeout_s:g} s")
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the end; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.is_set()
+
+    def _live(self) -> None:
+        guard = threading.Thread(target=self._guard, name="headrace-lease-guard", daemon=True)
+        guard.start()
+        try:
+            with LeaseKeeper(self._group):
+                self._take_turns()
+                self._leave()
+        except BaseException as error:
+            self._error = self._error or error
+            LOG.error("the processor ends: %s", getattr(error, "message", error))
+            self._give_up()
+        finally:
+            self._stopping.set()
+            guard.join()
+            try:
+                self._launched.close()
+            finally:
+                self._ended.set()
+
+    def _take_turns(self) -> None:
+        unanswered_s: float | None = None
+        while not self._stopping.is_set():
+            try:
+                self._turn()
+                unanswered_s = None
+            except UnavailableError as error:
+                unanswered_s = unanswered_s or time.monotonic()
+                if time.monotonic() - unanswered_s > UNAVAILABLE_S:
+                    raise
+                LOG.warning("%s", error.message)
+                self._member.waiting_for = error.message
+                self._stopping.wait(1.0)
+            except JobHeldError:
+                raise
+            except FencedError as error:
+                LOG.info("%s", error.message)
+                self._lead_no_more()
+            self._group_changed(LOOK_S if self._coordinator is None else TURN_S)
+
+    def _group_changed(self, within_s: float) -> None:
+        """Wait until there is something to look at."""
+        until_s = time.monotonic() + within_s
+        while not self._stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            if self._group.wait_for_change(min(0.2, left_s)):
+                return
+
+    def _guard(self) -> None:
+        """A processor whose lease has ended works no more, whatever its other threads are in."""
+        while not self._stopping.wait(GUARD_S):
+            if not self._group.lease.holds(self._group.now_s()):
+                self._member.drop("ZooKeeper has not answered for two thirds of the session's timeout")
+
+    def _register(self) -> None:
+        self._sequence = self._group.register(self._launched.registration)
+        LOG.info("processor %s is registered as %d", self._launched.registration.processor_id, self._sequence)
+
+    # --- one look ---------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self._group.sequence is None or not self._group.confirm():
+            self._lead_no_more()
+            self._member.drop("its registration is gone")
+            self._register()
+        state = self._group.state()
+        sequence = self._group.sequence
+        if sequence is None or not self._takes_part(state, sequence):
+            return
+        leader = leader_of(state.members)
+        is_leader = leader is not None and leader.sequence == sequence
+        if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
+            self._lead_no_more()
+            self._register()
+            return
+        if leader is not None and (joined := run_as_member(state.run, leader.sequence, bounded=False)) is not None:
+            self._run_id = joined.id
+        if is_leader:
+            self._lead(state, sequence)
+        else:
+            self._lead_no_more()
+        self._member.follow(state, sequence, is_leader=is_leader)
+
+    def _takes_part(self, state: GroupState, sequence: int) -> bool:
+        """False while another processor has this one's id; `JobHeldError` where it keeps it."""
+        mine = GroupMember(sequence, self._launched.registration)
+        other = duplicate_of(state.members, mine)
+        if other is None:
+            self._duplicate_since_s = None
+            return True
+        self._duplicate_since_s = self._duplicate_since_s or time.monotonic()
+        found = other.registration
+        is_dead = found is not None and self._launched.is_known_dead(found)
+        waited_s = time.monotonic() - self._duplicate_since_s
+        match duplicate_action(is_dead, waited_s, self._group.lease.timeout_s):
+            case DuplicateAction.REMOVE:
+                LOG.info("%s has ended: its registration is removed", duplicate_text(other))
+                self._group.remove_duplicate(other)
+            case DuplicateAction.WAIT:
+                self._member.waiting_for = f"the end of the other one: {duplicate_text(other)}"
+            case _:
+                raise JobHeldError(
+                    f"two processors of the group have one id: {duplicate_text(other)}",
+                    "give each its own --processor-id; a processor that has ended is forgotten after the session timeout",
+                )
+        return False
+
+    def _lead(self, state: GroupState, sequence: int) -> None:
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.sequence != sequence:
+            self._lead_no_more()
+            coordinator = None
+        if coordinator is None:
+            new_id = self._launched.new_run_id()
+            run = run_as_leader(state.run, self._run_id, False, new_id, sequence)
+            parts, pace = self._launched, self._pace
+            coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
+            coordinator.begin(parts.lease(run.id), is_run_new=run.id == new_id)
+            self._coordinator, self._run_id = coordinator, run.id
+        coordinator.look(state, self._member.runners, time.monotonic())
+        if time.monotonic() - self._tidied_s >= TIDY_S:
+            self._tidied_s = time.monotonic()
+            coordinator.tidy(self._member.runners)
+
+    def _lead_no_more(self, *, is_last: bool = False) -> None:
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            LOG.info("this processor leads the group no more")
+            coordinator.end(is_last=is_last)
+
+    # --- its end ----------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
+        self._member.close()
+        members = self._group.state().members
+        is_last = all(one.sequence == self._group.sequence for one in members)
+        self._lead_no_more(is_last=is_last)
+        self._group.leave()
+        self._group.close()
+
+    def _give_up(self) -> None:
+        """End as if killed: its session ends, and the others take its tasks at once."""
+        for end in (self._member.close, self._lead_no_more, self._group.close):
+            try:
+                end()
+            except HeadraceError as error:
+                LOG.warning("while the processor ends: %s", error.message)
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    def status(self) -> ProcessorStatus:
+        """The status of this processor's share of the job."""
+        generation, launched = self._member.generation, self._launched
+        return {
+            "application": launched.preparer.planner.topology.application,
+            "running": self.is_running,
+            "processor_id": launched.registration.processor_id,
+            "is_leader": self._coordinator is not None,
+            "waiting_for": "" if generation is not None else self._member.waiting_for,
+            "epoch": 0 if generation is None else generation.plan.epoch,
+            "job_model": 0 if generation is None else generation.plan.model.version,
+            "metrics": shown_job_metrics(launched.preparer.planner.backend.metrics),
+            "rejected_executors": {},
+            "sub_topologies": self._member.status(),
+        }

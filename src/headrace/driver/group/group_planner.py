@@ -1,0 +1,175 @@
+"""Plans of a standalone group: a leader makes one and commits it, each processor loads it.
+
+A plan is made twice: once to see which processors it changes, and once more when these can commit nothing any more
+(protocol.md 7). What is decided is in `core.group` and `core.job_plan`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from headrace.codec.job_records import startpoints_of, stored_operators
+from headrace.core.group.grants import (
+    GroupChange,
+    GroupShape,
+    after_change,
+    changing,
+    lanes_of,
+    portions_of,
+)
+from headrace.core.group.proposals import Portion
+from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.planner import planned
+from headrace.core.job_plan.programs import programs_of
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.rewind.startpoint_rules import in_force
+from headrace.core.topology.sub_topologies import watched_streams
+from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.job_planner import JobPlanner, uncollected, with_limits
+from headrace.driver.planning.load_plan import load
+from headrace.driver.planning.observe import observe, terms_of
+from headrace.errors import UnavailableError
+from headrace.exchange.fault_injection import reached
+from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.startpoint import StartpointRecord
+from headrace.model.tasks import TaskName
+from headrace.ports import JobReader
+
+LOG = logging.getLogger("headrace.group")
+TRIES_MAX = 5  # each time more processors are found that a plan changes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanOrder:
+    """What a leader wants a plan for. `present`: the registrations of those that get tasks or may have some, by processor id;
+    `is_replan`: the group has planned in this run; `requests`: why another plan is due; `last_locations`: where tasks have run
+    last, as processors have said."""
+
+    epoch: int
+    now_us: int
+    shape: GroupShape
+    present: Mapping[str, int]
+    is_replan: bool
+    requests: Sequence[ChangeRequest] = ()
+    last_locations: Mapping[TaskName, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupDraft:
+    """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes;
+    `ungranted`: those that have tasks in it, and no grant for their present incarnation."""
+
+    draft: Draft
+    snapshot: Snapshot
+    portions: Mapping[str, Portion]
+    changed: frozenset[str]
+    ungranted: frozenset[str]
+
+    @property
+    def to_fence(self) -> frozenset[str]:
+        return self.changed | self.ungranted
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is anything to commit but grants."""
+        draft = self.draft
+        entries = [one for one in draft.changes.values() if one.kind is not ChangeKind.START]
+        settled = draft.done or draft.scaling.settled or draft.changed_startpoints
+        return bool(self.changed or entries or settled or draft.creates or self.snapshot.model is None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupPlanner:
+    """Plans of the application that `planner` plans for a single driver."""
+
+    planner: JobPlanner
+
+    @uncollected()
+    def draft(self, order: PlanOrder) -> GroupDraft:
+        """The plan that would be committed now; nothing is changed. Raises what cannot be planned."""
+        planner, backend = self.planner, self.planner.backend
+        config, system, store = planner.config, backend.system, backend.store
+        slots = backend.engine.slots
+        terms = terms_of(planner.topology, config, system.name, slots, None, order.is_replan, planner.sides, order.shape)
+        config.check_sub_topologies(sub.title for sub in terms.subs)
+        reached("start", 6)
+        elsewhere = None if backend.elsewhere is None else backend.elsewhere.requests()
+        snapshot = observe(terms, system, store, epoch=order.epoch, now_us=order.now_us, elsewhere=elsewhere)
+        snapshot = replace(
+            snapshot,
+            requests=(*order.requests, *snapshot.requests),
+            last_locations={**snapshot.last_locations, **order.last_locations},
+        )
+        draft = planned(terms, snapshot)
+        before = portions_of(snapshot.model, _ids_in_force(snapshot.startpoints.records))
+        after = portions_of(draft.job_model, _ids_in_force(draft.startpoints))
+        changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
+        grants = store.grants() or {}
+        ungranted = {id_ for id_ in after if id_ not in grants or grants[id_].registration != order.present.get(id_)}
+        return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
+
+    def commit(self, order: PlanOrder, changed: Collection[str]) -> tuple[JobPlan, frozenset[str]]:
+        """Take the grants of the `changed` processors back, fence their lanes, plan again with what is committed then, and
+        commit; the plan, and the processors that it has changed, which may be more. Nothing but these grants has changed where
+        this raises."""
+        store, fenced = self.planner.backend.store, frozenset(changed)
+        for _ in range(TRIES_MAX):
+            self.take_back(order.epoch, fenced)
+            made = self.draft(order)
+            if made.to_fence <= fenced:
+                kept = store.grants() or {}
+                grants = after_change(kept, fenced, made.portions, order.present, store.numbers_used())
+                return self.planner.commit(made.draft, made.snapshot, GroupChange(fenced, grants)), fenced
+            fenced |= made.to_fence
+        raise UnavailableError(
+            f"application {self.planner.topology.application!r}: {TRIES_MAX} plans each changed other processors",
+            "its streams or requests change all the time; it is tried again",
+        )
+
+    def grant(self, order: PlanOrder, processors: Collection[str]) -> None:
+        """Give these new grants under the plan in force: they are other incarnations of processors that have tasks in it."""
+        store = self.planner.backend.store
+        self.take_back(order.epoch, processors)
+        grants = after_change(store.grants() or {}, processors, processors, order.present, store.numbers_used())
+        store.write_grants(order.epoch, grants)
+
+    def take_back(self, epoch: int, processors: Collection[str]) -> None:
+        """From now on these processors commit nothing: take their grants back, then fence every lane that was ever used but
+        those of the processors that have one still."""
+        store = self.planner.backend.store
+        grants = store.grants() or {}
+        kept = {id_: grant for id_, grant in grants.items() if id_ not in processors}
+        reached("group", 1)
+        store.write_grants(epoch, kept)
+        reached("group", 2)
+        model = store.job_model()
+        spared = {} if model is None else lanes_of(model, kept.keys())
+        used = {title: frozenset(range(count)) for title, count in store.lanes_used().items()}
+        store.fence(epoch, {title: lanes - spared.get(title, frozenset()) for title, lanes in used.items()})
+        reached("group", 3)
+
+    def loaded(self, store: JobReader, epoch: int, processor_id: str | None) -> JobPlan:
+        """The plan in force, for rounds of one processor under its grant `epoch`. Streams that are written have as many
+        partitions as they have now: a key's records are written by one processor."""
+        planner, backend = self.planner, self.planner.backend
+        system = backend.system
+        terms = terms_of(planner.topology, planner.config, system.name, backend.engine.slots, None, True, planner.sides)
+        metadata = system.metadata_store(planner.topology.application)
+        model = store.job_model()
+        if model is None:
+            raise UnavailableError(f"application {planner.topology.application!r}: no job model is stored yet")
+        written = {one.name: one.partitions for one in system.streams(of=planner.topology.application)}
+        has_replay = any(record.replay for record in startpoints_of(metadata).records.values())
+        operators = stored_operators(metadata) or ()
+        programs = programs_of(terms, planner.sides, model, written, operators, has_replay)
+        programs = with_limits(planner.topology, programs, system)
+        watched = watched_streams(terms.subs, planner.config.dead_letter_stream)
+        counts = {name: written[name] for name in watched if name in written} | dict(model.partition_counts)
+        plan = load(store, metadata, terms, programs, epoch)
+        return replace(plan, found_counts=counts, processor_id=processor_id)
+
+
+def _ids_in_force(records: Mapping[str, StartpointRecord]) -> frozenset[str]:
+    return frozenset(record.entry.id for record, _ in in_force(records.values()).values())

@@ -1,0 +1,230 @@
+"""The work of one processor of a standalone group: the rounds of its own containers, under its grant.
+
+What the others commit it hears from their checkpoints, for watermarks, lags and barriers: older knowledge only makes it wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from headrace.core.affinity.groupers import LocalityInfo
+from headrace.core.affinity.locations import LocationId
+from headrace.core.group.grants import Grant, holders_of, tasks_of
+from headrace.core.group.proposals import may_work
+from headrace.core.group.state import BarrierState, GroupState
+from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.generation import Generation, PreparedJob
+from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.job import JobPreparer
+from headrace.driver.job_status import SubTopologyStatus
+from headrace.driver.planning.job_plan import JobPlan, Pace
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.errors import FencedError, HeadraceError, UnavailableError
+from headrace.exchange.fault_injection import reached
+from headrace.group.processor_group import ProcessorGroup
+from headrace.model.tasks import TaskName
+from headrace.ports import JobReader
+
+LOG = logging.getLogger("headrace.group")
+RELEASE_S = 8.0  # for so long rounds may end by themselves, before they are dropped
+
+
+class OwnMaintenance:
+    """What a processor's rounds are followed by: it remembers where its tasks have run. All else the leader does."""
+
+    def __init__(self, group: ProcessorGroup) -> None:
+        self._group = group
+        self._ran: dict[TaskName, LocationId] = {}
+
+    def began(self, runner: SubTopologyRunner) -> None:
+        """Nothing is to be done."""
+
+    def committed(self, runner: SubTopologyRunner) -> None:
+        """A round of this one was committed, and the next has not begun."""
+        self._ran.update(runner.new_locations())
+
+    def keep(self) -> None:
+        """No version of the state is kept in a group."""
+
+    def tidy(self) -> None:
+        """The leader does."""
+
+    def keep_locality(self) -> None:
+        """Store where tasks have run. A failure is logged and no more: the job model says nearly the same."""
+        ran, self._ran = self._ran, {}
+        try:
+            if ran:
+                self._group.locality.write_processor_locality(LocalityInfo(ran))
+        except HeadraceError as error:
+            LOG.info("where tasks have run could not be stored: %s", error.message)
+
+
+class Member:
+    """Runs what this processor is given. `follow` is called by one thread; `drop` by any, when the lease has ended.
+
+    `reader`: what is stored of the job, read by a store that holds nothing.
+    """
+
+    def __init__(
+        self,
+        processor_id: str,
+        preparer: JobPreparer,
+        plans: GroupPlanner,
+        reader: JobReader,
+        group: ProcessorGroup,
+        pace: Pace,
+    ) -> None:
+        self.processor_id, self._preparer, self._plans, self._reader = processor_id, preparer, plans, reader
+        self._group, self._pace, self._backend = group, pace, preparer.planner.backend
+        self.generation: Generation | None = None
+        self._grant: Grant | None = None  # under which the generation runs; None: it only hears
+        self._last: Generation | None = None  # the one before, for what it has counted
+        self._maintenance = OwnMaintenance(group)
+        self._error: BaseException | None = None
+        self.waiting_for = "a place in the group"
+
+    # --- what it runs -----------------------------------------------------------------------------------------------
+
+    def follow(self, state: GroupState, sequence: int, *, is_leader: bool) -> None:
+        """Do what `state` asks for: release what is to change, or run what the grant in force covers. Raises what ended the
+        rounds, but where another processor was given them."""
+        self._raise_error()
+        self._maintenance.keep_locality()
+        grants = self._reader.grants() or {}
+        mine = grants.get(self.processor_id)
+        grant = mine if mine is not None and mine.registration == sequence else None
+        changes = state.proposed_origin is not None and self.processor_id in state.proposed_origin.changed
+        works = may_work(state.versions, state.barrier, 1, 2 if changes else 1, holds_lease=self._holds_lease())
+        is_new = state.barrier is not None and state.barrier.state is BarrierState.NEW
+        if state.versions.proposed > state.versions.active and is_new:
+            if changes:
+                self._release(state.versions.proposed)
+            self._group.join_barrier(state.versions.proposed)
+        if grant is not None and works:
+            if self.generation is None or self._grant != grant:
+                self._begin(grant)
+        elif is_leader and grant is None and works:
+            self._hear()
+        else:
+            self._end()
+            self.waiting_for = _waiting_for(state, grant, works)
+
+    def drop(self, why: str) -> None:
+        """End at once: what rounds have not committed is dropped."""
+        if self._grant is not None:
+            self._fail(FencedError(f"rounds are dropped: {why}"))
+
+    def close(self) -> None:
+        self._end()
+
+    @property
+    def runners(self) -> list[SubTopologyRunner]:
+        """Of the plan that it goes by; empty where it has none."""
+        return [] if self.generation is None else list(self.generation.runners.values())
+
+    def _holds_lease(self) -> bool:
+        return self._group.lease.holds(self._group.now_s())
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is None:
+            return
+        self._end()
+        if not isinstance(error, FencedError):
+            raise error
+        LOG.info("%s", error.message)
+
+    def _fail(self, error: BaseException) -> None:
+        """Called by the thread of a round that ends the generation."""
+        self._error = self._error or error
+        generation = self.generation
+        if generation is not None:
+            generation.stop()
+
+    def _release(self, version: int) -> None:
+        generation = self.generation
+        if generation is None:
+            return
+        LOG.info("job model %d changes what this processor runs: its rounds end", version)
+        reached("group", 7)
+        generation.yield_soon()
+        if not generation.join(RELEASE_S):
+            LOG.warning("rounds have not ended within %.0f s: they are dropped", RELEASE_S)
+        self._end()
+        reached("group", 8)
+
+    def _end(self) -> None:
+        generation, self.generation, self._grant = self.generation, None, None
+        if generation is None:
+            return
+        generation.stop()
+        if not generation.join(RELEASE_S):
+            LOG.warning("a round does not end: what it does is not committed")
+        self._last = generation
+
+    def _begin(self, grant: Grant) -> None:
+        """Load the plan in force, and begin its rounds under the grant."""
+        self._end()
+        plan = self._loaded(grant.number, self.processor_id)
+        if self.processor_id not in holders_of(plan.model):
+            self.waiting_for = "tasks: all are with other processors"
+            return
+        reached("group", 9)
+        store = self._backend.processor_store
+        store.begin(grant.number, plan.model, self.processor_id)
+        self._preparer.paths.control.begin(grant.number)
+        found = {task: one for sub in plan.subs for task, one in store.recover(grant.number, sub.name).items()}
+        plan = replace(plan, checkpoints={**plan.checkpoints, **found})
+        tasks = len(tasks_of(plan.model, [self.processor_id]))
+        LOG.info("job model %d: this processor has %d tasks, under grant %d", plan.model.version, tasks, grant.number)
+        self._grant = grant
+        self._run(plan)
+        reached("group", 10)
+
+    def _hear(self) -> None:
+        """A leader without tasks hears of what the others commit: it judges by that."""
+        model, generation = self._reader.job_model(), self.generation
+        if model is None or (generation is not None and self._grant is None and generation.plan.model == model):
+            return
+        self._end()
+        plan = self._loaded(0, "")
+        self._backend.processor_store.begin(0, plan.model, "")
+        self._run(plan)
+
+    def _loaded(self, number: int, processor_id: str) -> JobPlan:
+        try:
+            return self._plans.loaded(self._reader, number, processor_id)
+        except UnavailableError:
+            raise
+        except HeadraceError as error:  # a plan is being made just now, say
+            raise UnavailableError(f"the plan in force could not be loaded: {error.message}", "it is tried again") from error
+
+    def _run(self, plan: JobPlan) -> None:
+        runners = tuple(self._preparer.runner_of(sub, plan) for sub in plan.subs)
+        watch = ChangeRequests(self._backend, self._pace)
+        watch.begin(plan, time.monotonic())
+        prepared = PreparedJob(plan, runners, self._maintenance)
+        generation = Generation(prepared, self._backend, self._pace, None, watch, self._fail)
+        if self._last is not None:
+            generation.inherit_from(self._last)
+        self.generation = generation
+        generation.start()
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, SubTopologyStatus]:
+        """By the titles of sub-topologies, of those that it runs."""
+        generation = self.generation
+        if generation is None:
+            return {}
+        return {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()}
+
+
+def _waiting_for(state: GroupState, grant: Grant | None, works: bool) -> str:
+    if grant is not None and not works:
+        return "the new job model, which changes what this processor runs"
+    if state.versions.active == 0:
+        return "the first job model of the group"
+    return "a grant of the leader, or tasks"
