@@ -4,7 +4,6 @@ and what each executor is asked."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -55,23 +54,18 @@ def check_cluster_settings(config: Config) -> None:
         )
 
 
-def wait_for_workers(
-    engine: Engine, application: str, config: Config, run_id: str, is_stateful: bool, say: Callable[[str], None]
-) -> None:
-    """Wait for the executors of a cluster; where they are on this machine the stores' folder is tried. `ConfigError` for
-    settings that are not for a cluster: spark-submit may have named the master. `SetupError` where no executor may work."""
+def check_places_of_workers(engine: Engine, config: Config) -> None:
+    """Refuse what is no place for local stores, or for the state, now that it is known where Spark's workers are: spark-submit
+    may have named the master. `ConfigError` for settings that are not for a cluster."""
     if engine.driver_address is None:
-        if is_stateful:
-            checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
-        return
-    if is_stateful:
+        checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
+    else:
         check_cluster_settings(config)
-    say(f"Spark's executors reach this process at {engine.driver_address.host}")
-    engine.wait_for_workers(_worker_check(application, config, run_id, is_stateful), say)
 
 
-def _worker_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
-    """What each executor is asked; the driver's signs, which it is to find, are left."""
+def signed_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
+    """What each executor is asked, with the signs left that it is to find. Only who holds the application may leave them: the
+    workers of the run whose signs are there go by these, and would take the folders for others."""
     log_folder = log_folder_of(config)
     if is_stateful:
         sign(StateFiles(state_uri_of(config)), application, run_id)

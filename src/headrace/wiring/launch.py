@@ -16,10 +16,11 @@ from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
+from headrace.driver.holding import kept, take_application
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.planning.job_planner import JobPlanner, check_before_engine, take_application
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.environment import checked_folder
@@ -31,7 +32,12 @@ from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
-from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri, wait_for_workers
+from headrace.wiring.cluster_terms import (
+    check_cluster_settings,
+    check_places_of_workers,
+    check_state_uri,
+    signed_check,
+)
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
@@ -79,14 +85,20 @@ def launched(
                 log("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
-            wait_for_workers(engine, app.name, config, run_id, stateful, log)
+            if stateful:
+                check_places_of_workers(engine, config)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
         epoch = take_application(store, lease(), _now_us())
         closers.append(lambda: store.release(epoch))
+        address = engine.driver_address
+        if address is not None:
+            log(f"Spark's executors reach this process at {address.host}")
+            with kept(store, epoch, _now_us):
+                engine.wait_for_workers(signed_check(app.name, config, run_id, stateful), log)
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
-        address, control = engine.driver_address, _round_control(engine, config, app.name)
+        control = _round_control(engine, config, app.name)
         closers.insert(0, control.close)
         paths = WorkerPaths(
             run_id,

@@ -6,7 +6,6 @@ What is decided is in `core.job_plan`. Nothing that is stored has changed if thi
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,14 +41,12 @@ from headrace.driver.planning.stored_assignment import (
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, HeadraceError, StreamExistsError
+from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
-from headrace.ports import CoordinatorStore, DriverLease, JobReader, Metadata, System
-
-LOG = logging.getLogger("headrace.job")
+from headrace.ports import JobReader, Metadata, System
 
 
 def check_before_engine(
@@ -67,20 +64,6 @@ def check_before_engine(
             for note in changes_between(edit.operators_before, edit.operators).notes():
                 say(note)
         raise made.error
-
-
-def take_application(store: CoordinatorStore, lease: DriverLease, now_us: int) -> int:
-    """Take the application for its only driver: the new epoch, with every lane fenced that was ever used (protocol.md 7)."""
-    epoch = store.acquire(lease, now_us)
-    try:
-        store.fence(epoch, {title: range(count) for title, count in store.lanes_used().items()})
-    except BaseException:  # the next driver need not wait until the heartbeat is old
-        try:
-            store.release(epoch)
-        except HeadraceError as error:
-            LOG.warning("could not release the application: %s", error.message)
-        raise
-    return epoch
 
 
 @contextmanager
