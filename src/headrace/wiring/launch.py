@@ -91,14 +91,12 @@ def launched(
         lease = partial(_lease, run_id)
         epoch = take_application(store, lease(), _now_us())
         closers.append(lambda: store.release(epoch))
-        address = engine.driver_address
-        if address is not None:
-            log(f"Spark's executors reach this process at {address.host}")
+        if engine.driver_address is not None:
             with kept(store, epoch, _now_us):
                 engine.wait_for_workers(signed_check(app.name, config, run_id, stateful), log)
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
-        control = _round_control(engine, config, app.name)
+        address, control = engine.driver_address, _round_control(engine, config, app.name)
         closers.insert(0, control.close)
         paths = WorkerPaths(
             run_id,
