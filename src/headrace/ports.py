@@ -336,10 +336,11 @@ class CoordinatorStore(JobReader, Protocol):
         grants: Grants | None = None,
     ) -> None:
         """Make `model` (its partition counts and stream ids are in it) and `checkpoints` current, and write `metadata` with
-        them, in one transaction, read back. A task of the model without a checkpoint here keeps its own; those of tasks that
-        the model does not have are forgotten. `stored`: what `checkpoints` has given; a checkpoint that is the very one of
-        there need not be written again. `grants`: those of a group, put in force with it. Before this returns the store has
-        recorded the lanes that the model uses, for `lanes_used` (protocol.md 7)."""
+        them, in one transaction, read back. A task of the model without a checkpoint here keeps its own: of the tasks of a
+        container all are here, or none. Those of tasks that the model does not have are forgotten. `stored`: what
+        `checkpoints` has given; a checkpoint that is the very one of there need not be written again. `grants`: those of a
+        group, put in force with it. Before this returns the store has recorded the lanes that the model uses, for `lanes_used`
+        (protocol.md 7)."""
 
     def write_metadata(
         self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.driver.planning import job_planner
 from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import terms_of
-from headrace.errors import StorageError
+from headrace.errors import FencedError, StorageError
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.testing import Driver
@@ -58,3 +59,19 @@ def test_a_process_that_finds_no_plan_says_so(tmp_path: Path) -> None:
         driver.run()
         with pytest.raises(StorageError, match="no job model is stored"):
             loaded(driver, tmp_path, "another")
+
+
+def test_a_driver_that_is_replaced_before_it_has_loaded_its_plan_is_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads may be of two plans then, and does not fit."""
+
+    def two_plans(store: Any, *arguments: Any) -> Any:
+        (catalog,) = tmp_path.rglob("catalog.sqlite")
+        with hr.open_system(f"log:{catalog.parent}") as log:
+            log.job_store("loaded").acquire(store.holder(), 1)  # the same run may take it again
+        raise StorageError("task Partition_0 has committed, but its checkpoint is missing")
+
+    monkeypatch.setattr(job_planner, "load", two_plans)
+    with pytest.raises(FencedError, match="another driver took over"):
+        Driver(application(), directory=tmp_path).__enter__()

@@ -25,13 +25,10 @@ from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.errors import StateError
 from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, RestoreWork
-from headrace.exchange.messages import decoded_plan
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, decoded_stores_to_restore, encoded_answer
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 from headrace.model.tasks import TaskName
-from headrace.state.files import StateFiles
 from headrace.wiring import local_stores
-from headrace.wiring.folders import sign
 from headrace.wiring.worker import entry, store_restoring
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
@@ -60,8 +57,6 @@ class Clustered(InlineEngine):
         self.rounds.append(sorted(work.lane for group in works for work in group))
         for work in (work for group in works for work in group):
             HERE.location = work.location
-            plan = decoded_plan(work.payload)
-            sign(StateFiles(plan.state_uri), NAME, plan.run_id)  # as a driver does before the workers of a cluster come
             answers += super().run(sub_topology, round_id, [[work]], program)
         return answers
 

@@ -17,11 +17,12 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
+from headrace.driver.holding import HEARTBEAT_S, take_application
 from headrace.driver.job_status import JobStatus
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.job_planner import JobPlanner, take_application
+from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -34,7 +35,6 @@ from headrace.ports import DriverLease, JobReader
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
-HEARTBEAT_S = 2.0
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off

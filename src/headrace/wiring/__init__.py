@@ -16,6 +16,7 @@ from headrace.model.topology import Topology
 from headrace.wiring.spark_sessions import SessionSlot
 
 if TYPE_CHECKING:
+    from headrace.driver.group.group_job import GroupJob
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
     from headrace.exchange.engine import Engine
@@ -99,8 +100,9 @@ def start(
     config: Config | None = None,
     engine: Engine | None = None,
     log: Callable[[str], None] | None = None,
-) -> Job:
-    """Start an application; see `driver.job.Job`."""
+) -> Job | GroupJob:
+    """Start an application; see `driver.job.Job`, and `driver.group.group_job.GroupJob` for a processor of a group."""
+    from headrace.wiring.group_terms import is_in_group
     from headrace.wiring.launch import started
 
     if _declaring:
@@ -110,7 +112,12 @@ def start(
         )
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
-    return started(app, config or config_of(app, overrides), until, engine, log)
+    config = config or config_of(app, overrides)
+    if is_in_group(config):
+        from headrace.wiring.group_launch import joined
+
+        return joined(app, config, until, engine, log)
+    return started(app, config, until, engine, log)
 
 
 def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> RunStatus:

@@ -4,7 +4,6 @@ and what each executor is asked."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from headrace.state.files import StateFiles
 from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, state_uri_of
 from headrace.wiring.worker.greeting import answer_to, versions_here
 
+RETURN_WAIT_S = 10.0  # a standalone master takes that to start an executor again
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 
 
@@ -42,36 +42,42 @@ def check_state_uri(config: Config) -> None:
 
 def check_cluster_settings(config: Config) -> None:
     """`ConfigError` for what a job with state needs on a cluster and is not set: all that is a default for one machine."""
+    check_own_places(config, "on a Spark cluster", "each executor's host", "the driver and all executors")
+
+
+def check_own_places(config: Config, mode: str, host: str, readers: str) -> None:
+    """`ConfigError` where the folder of the local stores, or the place of the state, is a default for one machine. `mode`: in
+    which a job runs on several; `host`: which has the stores; `readers`: who must see the state."""
     given = config.local_store_dir
     if "local_store_dir" not in config.origins or not (Path(given).is_absolute() or given.startswith("env:")):
         raise ConfigError(
-            f"local_store_dir is {given!r}: on a Spark cluster expected an absolute path, or env:NAME",
-            "set `local_store_dir` to a folder on a local disk of each executor's host, such as /var/lib/headrace/stores",
+            f"local_store_dir is {given!r}: {mode} expected an absolute path, or env:NAME",
+            f"set `local_store_dir` to a folder on a local disk of {host}, such as /var/lib/headrace/stores",
         )
     if config.state_uri is None:
         raise ConfigError(
-            "state_uri is not set: on a Spark cluster the state must be where the driver and all executors see it",
+            f"state_uri is not set: {mode} the state must be where {readers} see it",
             "set `state_uri` to a shared folder, or to a URI such as s3://BUCKET/FOLDER",
         )
 
 
-def wait_for_workers(
-    engine: Engine, application: str, config: Config, run_id: str, is_stateful: bool, say: Callable[[str], None]
-) -> None:
-    """Wait for the executors of a cluster; where they are on this machine the stores' folder is tried. `ConfigError` for
-    settings that are not for a cluster: spark-submit may have named the master. `SetupError` where no executor may work."""
+def return_wait_s_of(config: Config) -> float:
+    """For how long the tasks of a location wait that is away."""
+    return RETURN_WAIT_S if config.processor_return_wait_s is None else config.processor_return_wait_s
+
+
+def check_places_of_workers(engine: Engine, config: Config) -> None:
+    """Refuse what is no place for local stores, or for the state, now that it is known where Spark's workers are: spark-submit
+    may have named the master. `ConfigError` for settings that are not for a cluster."""
     if engine.driver_address is None:
-        if is_stateful:
-            checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
-        return
-    if is_stateful:
+        checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
+    else:
         check_cluster_settings(config)
-    say(f"Spark's executors reach this process at {engine.driver_address.host}")
-    engine.wait_for_workers(_worker_check(application, config, run_id, is_stateful), say)
 
 
-def _worker_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
-    """What each executor is asked; the driver's signs, which it is to find, are left."""
+def signed_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
+    """What each executor is asked, with the signs left that it is to find. Only who holds the application may leave them: the
+    workers of the run whose signs are there go by these, and would take the folders for others."""
     log_folder = log_folder_of(config)
     if is_stateful:
         sign(StateFiles(state_uri_of(config)), application, run_id)

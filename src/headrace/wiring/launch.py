@@ -16,10 +16,11 @@ from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
+from headrace.driver.holding import kept, take_application
 from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.planning.job_planner import JobPlanner, check_before_engine, take_application
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.environment import checked_folder
@@ -31,7 +32,13 @@ from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
-from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri, wait_for_workers
+from headrace.wiring.cluster_terms import (
+    check_cluster_settings,
+    check_places_of_workers,
+    check_state_uri,
+    return_wait_s_of,
+    signed_check,
+)
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
@@ -79,11 +86,15 @@ def launched(
                 log("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
-            wait_for_workers(engine, app.name, config, run_id, stateful, log)
+            if stateful:
+                check_places_of_workers(engine, config)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
         epoch = take_application(store, lease(), _now_us())
         closers.append(lambda: store.release(epoch))
+        if engine.driver_address is not None:
+            with kept(store, epoch, _now_us):
+                engine.wait_for_workers(signed_check(app.name, config, run_id, stateful), log)
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
         address, control = engine.driver_address, _round_control(engine, config, app.name)
@@ -93,11 +104,11 @@ def launched(
             local_store_dir_of(config, address is not None),
             state_uri,
             control,
-            _max_round_ms(config, processor_store, log) / 1000,
+            max_round_ms(config, processor_store, log) / 1000,
             address is not None,
             config.location_id,
         )
-        cluster = None if address is None else ClusterView(engine, config.processor_return_wait_s)
+        cluster = None if address is None else ClusterView(engine, return_wait_s_of(config))
         builder = None if address else partial(StoreProcess, app.name, paths)
         restoration = None if cluster is None else StoreRestoration(engine, cluster, app.name, paths)
         removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
@@ -111,9 +122,9 @@ def launched(
         closers.insert(1 if address is None else len(closers), sealing(engine, paths, prepared.plan))
         if restoration is not None:
             closers.append(restoration.close)
-        return LaunchedJob(prepared, preparer, lease, lambda: _close(closers))
+        return LaunchedJob(prepared, preparer, lease, lambda: close_all(closers))
     except BaseException:
-        _close(closers)
+        close_all(closers)
         raise
 
 
@@ -132,7 +143,7 @@ def _round_control(engine: Engine, config: Config, application: str) -> RoundCon
     return FileControl(work_folder(config) / "staging" / application)
 
 
-def _max_round_ms(config: Config, store: ProcessorStore, log: Callable[[str], None]) -> int:
+def max_round_ms(config: Config, store: ProcessorStore, log: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
     if most is None or config.max_round_ms <= most:
@@ -146,7 +157,7 @@ def topology_before_engine(topology: Topology) -> Topology:
     return through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
 
 
-def _close(closers: list[Callable[[], None]]) -> None:
+def close_all(closers: list[Callable[[], None]]) -> None:
     while closers:
         try:
             closers.pop()()

@@ -34,6 +34,17 @@ def sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], N
     return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
 
 
+def sealed_at_end(engine: Engine, paths: WorkerPaths, application: str) -> Callable[[], None]:
+    """The same, of whatever stores the run has left in this machine's folder: in a group tasks come and go."""
+
+    def seal_all() -> None:
+        place = Path(local_folder_of(paths.local_store_dir)) / application
+        folders = sorted(f"{application}/{one.name}" for one in place.iterdir()) if place.is_dir() else []
+        _seal_stores(paths.local_store_dir, folders, paths.run_id)
+
+    return partial(engine.on_each_machine, seal_all, SEAL_START_S_MAX + SEAL_S_MAX)
+
+
 def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
     """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
     started, boot_id = time.monotonic(), holders.boot_id()

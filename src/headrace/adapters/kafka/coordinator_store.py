@@ -227,7 +227,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         tries: int,
     ) -> None:
         topic = metadata_topic(self.application)
-        there = self._metadata.refresh(wait=False) if any(space not in (JOB, STATUS) for space, *_ in entries) else {}
+        there = self._metadata.refresh(wait=False) if any(space != JOB for space, *_ in entries) else {}
         records = [(topic, *record) for space, name, value in entries for record in records_of(space, name, value, there)]
         records += [(checkpoint_topic(self.application), key, value) for key, value in checkpoints.items()]
         place = TopicPartition(topic, 0, self._epoch, metadata=encode_grants(grants))

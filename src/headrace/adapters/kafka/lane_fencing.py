@@ -54,7 +54,6 @@ class LaneFencing:
 
     def set_positions(self, producer: Producer, positions: Iterable[Position]) -> bool:
         """Commit positions of the lane that `producer` has taken; False where another has taken it since: nothing is set."""
-
         try:
             producer.begin_transaction()
             for group, offsets in offsets_by_group(positions).items():

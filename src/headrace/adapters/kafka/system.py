@@ -86,7 +86,7 @@ class KafkaSystem(System):
         """Close every client of it at once, and of its job stores: one that is left to the garbage has threads until then."""
         for store in list(self._stores):
             store.close()
-        for topic in self._checkpoints.values():
+        for topic in list(self._checkpoints.values()):
             topic.close()
         self.own_topics.close()
         self._admin.close()

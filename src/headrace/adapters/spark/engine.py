@@ -70,6 +70,7 @@ class SparkEngine:
         """Wait for those that a first plan is to be made with. `SetupError` where none may work."""
         if self.driver_address is None:
             return
+        say(f"Spark's executors reach this process at {self.driver_address.host}")
         if self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
             LOG.warning("spark.dynamicAllocation.enabled is on: executors that are idle are ended, and their tasks move")
         try:

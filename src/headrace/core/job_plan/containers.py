@@ -99,8 +99,8 @@ def kept_as_they_are(
 
 
 def next_job_model(previous: JobModel | None, model: JobModel, version: int | None = None) -> JobModel:
-    """`model` in its order, with `version`; where None is said: 1 without a `previous` one, the same one if nothing changed, else
-    the next.
+    """`model` in its order, with `version`; where that is None: 1 without a `previous` one, the same one if nothing changed,
+    else the next.
 
     The source sub-topology comes first, the others follow by name, whatever order they are given in.
     """

@@ -41,8 +41,8 @@ class PlanTerms:
 
     `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once;
     `locations`: how many of them at each location of a cluster, empty where all are on one machine. `processors`: of a
-    standalone group, as containers are assigned to them; empty where there is none. `next_version`: what the job model's version
-    becomes in a group, where a version is of one proposal; None: one more than the last, if anything else in it changes.
+    standalone group, as containers are assigned to them; empty where there is none. `next_version`: what the version of the job
+    model becomes in a group, where it is that of a proposal; None: one more than the last, if anything else in it changes.
     `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
     that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
     containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers

@@ -40,9 +40,9 @@ UNAVAILABLE_S = 300.0  # how long Kafka may not answer before this processor giv
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedProcessor:
-    """What a processor of a group runs with. `planners` and `reader`: its own containers' side; `leading`: a planner whose store
-    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made
-    a registration is known to have ended. `close`: closes what was opened."""
+    """What a processor of a group runs with. `plans` and `reader`: for its own containers; `leading`: plans with a store that
+    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made a
+    registration is known to have ended. `close`: closes what was opened."""
 
     registration: Registration
     settings: GroupSettings
@@ -100,6 +100,12 @@ class GroupJob:
     @property
     def is_running(self) -> bool:
         return not self._ended.is_set()
+
+    def wake(self) -> None:
+        """Look for new records now, without waiting for the trigger interval."""
+        generation = self._member.generation
+        if generation is not None:
+            generation.wake()
 
     def _live(self) -> None:
         guard = threading.Thread(target=self._guard, name="headrace-lease-guard", daemon=True)

@@ -1,12 +1,12 @@
 """Plans a job: hold the application first, then observe, plan, and commit the plan in one transaction (protocol.md, "Steps").
 
-What is decided is in `core.job_plan`. Nothing that is stored has changed if this raises, but for streams that were created.
+What is decided is in `core.job_plan`. Nothing that is stored has changed if this raises before the plan is committed, but for
+streams that were created.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
 from headrace.core.group.grants import GroupChange, tasks_of
 from headrace.core.job_plan.assignment import assignment_of, merged
-from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.edits import edit_of
 from headrace.core.job_plan.history import to_forget
 from headrace.core.job_plan.planner import BEFORE_ENGINE, STEPS, Refusal, Step, plan, planned
@@ -43,14 +43,12 @@ from headrace.driver.planning.stored_assignment import (
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, HeadraceError, StreamExistsError
+from headrace.errors import ConfigError, StorageError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
-from headrace.ports import CoordinatorStore, DriverLease, JobReader, Metadata, System
-
-LOG = logging.getLogger("headrace.job")
+from headrace.ports import JobReader, Metadata, System
 
 
 def check_before_engine(
@@ -68,20 +66,6 @@ def check_before_engine(
             for note in changes_between(edit.operators_before, edit.operators).notes():
                 say(note)
         raise made.error
-
-
-def take_application(store: CoordinatorStore, lease: DriverLease, now_us: int) -> int:
-    """Take the application for its only driver: the new epoch, with every lane fenced that was ever used (protocol.md 7)."""
-    epoch = store.acquire(lease, now_us)
-    try:
-        store.fence(epoch, {title: range(count) for title, count in store.lanes_used().items()})
-    except BaseException:  # the next driver need not wait until the heartbeat is old
-        try:
-            store.release(epoch)
-        except HeadraceError as error:
-            LOG.warning("could not release the application: %s", error.message)
-        raise
-    return epoch
 
 
 @contextmanager
@@ -157,9 +141,8 @@ class JobPlanner:
             self.log(note)
         watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
         there = {**existing, **snapshot.streams}  # also of streams whose change is refused: what was seen of them
-        metadata = self.backend.system.metadata_store(self.topology.application)
         return replace(
-            load(store, metadata, draft.terms, programs, snapshot.epoch),
+            self._loaded(draft.terms, programs, snapshot.epoch),
             notes=draft.notes,
             refused=draft.streams.refused,
             found_counts={name: there[name].partitions for name in watched if name in there},
@@ -168,6 +151,14 @@ class JobPlanner:
             waiting_scales=draft.scaling.waiting,
             locations=draft.terms.locations,
         )
+
+    def _loaded(self, terms: PlanTerms, programs: Mapping[str | None, Program], epoch: int) -> JobPlan:
+        store, metadata = self.backend.store, self.backend.system.metadata_store(self.topology.application)
+        try:
+            return load(store, metadata, terms, programs, epoch)
+        except StorageError:
+            store.check_epoch(epoch)  # what does not fit may be a half of our plan and a half of another driver's
+            raise
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
         """The plan with the ids of the streams that it creates, and all streams then."""

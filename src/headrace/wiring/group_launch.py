@@ -1,0 +1,112 @@
+"""The launch of a processor of a standalone group: ZooKeeper first, which says at once what is wrong, then Kafka and Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.round_control.files import FileControl
+from headrace.config.loading import Config, refuse_reserved
+from headrace.core.group.state import Registration
+from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
+from headrace.driver.group.coordinator import GroupSettings
+from headrace.driver.group.group_job import GroupJob, LaunchedProcessor
+from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.job import JobPreparer
+from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
+from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.exchange.engine import Engine
+from headrace.ports import DriverLease
+from headrace.state.files import StateFiles
+from headrace.wiring import Application, open_configured
+from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
+from headrace.wiring.group_terms import GroupTerms, check_group, open_terms
+from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, topology_before_engine
+from headrace.wiring.local_stores import sealed_at_end
+from headrace.wiring.request_store import requests_elsewhere
+from headrace.wiring.spark_sessions import spark_engine
+
+LOG = logging.getLogger("headrace")
+
+
+def joined(
+    app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
+) -> GroupJob:
+    """Take part in the group that `config` names; on any error everything that was opened is closed again. `engine` None is
+    Spark, of this process alone."""
+    check_group(app, config, until, engine)
+    refuse_reserved(config, is_whole=True)
+    trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
+    pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
+    closers: list[Callable[[], None]] = []
+    try:
+        terms = open_terms(app, config, engine)
+        closers.append(terms.group.close)
+        launched = _launched(app, config, engine, terms, closers, log or LOG.info)
+    except BaseException:
+        close_all(closers)
+        raise
+    return GroupJob(launched, pace).start()
+
+
+def _launched(
+    app: Application,
+    config: Config,
+    engine: Engine | None,
+    terms: GroupTerms,
+    closers: list[Callable[[], None]],
+    log: Callable[[str], None],
+) -> LaunchedProcessor:
+    topology, stateful = app.topology(), any(map(has_state, sub_topologies_of(app.topology())))
+    system = open_configured(config)
+    closers.append(system.close)
+    # One store takes the application where this processor leads; its own rounds read by another, which waits for nobody.
+    store, reader, rounds = system.job_store(app.name), system.job_store(app.name), system.processor_store(app.name)
+    elsewhere = requests_elsewhere(config, app.name, closers)
+    if engine is None:
+        check_before_engine(topology_before_engine(topology), config, system, reader, log)
+        if not app.session.is_open:
+            log("starting Spark")
+        engine = spark_engine(app, config)
+        closers.append(engine.close)
+    topology, sides = resolved_topology(topology, engine)
+    registration = terms.registration
+    control = FileControl(work_folder(config) / "staging" / app.name / registration.processor_id)
+    run_id, local, state_uri = uuid.uuid4().hex, local_store_dir_of(config), state_uri_of(config)
+    paths = WorkerPaths(run_id, local, state_uri, control, max_round_ms(config, rounds, log) / 1000)
+    member_side = Backend(system, reader, rounds, engine, is_of_member=True)
+    planner = JobPlanner(topology, sides, config, member_side, log)
+    preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us)
+    leading = replace(planner, backend=replace(member_side, store=store, elsewhere=elsewhere, is_of_member=False))
+    if stateful:
+        closers.insert(1, sealed_at_end(engine, paths, app.name))
+    return LaunchedProcessor(
+        registration,
+        GroupSettings(registration.code, terms.release_wait_s, terms.return_wait_s),
+        terms.group,
+        preparer,
+        GroupPlanner(planner),
+        reader,
+        GroupPlanner(leading),
+        _lease,
+        lambda: uuid.uuid4().hex,
+        _is_known_dead,
+        lambda: close_all(closers),
+    )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _lease(run_id: str) -> DriverLease:
+    return holders.this_process(run_id, _now_us())
+
+
+def _is_known_dead(other: Registration) -> bool:
+    return holders.is_known_dead(DriverLease("", other.host, other.pid, other.process_started, other.boot_id, 0))

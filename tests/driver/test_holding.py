@@ -1,0 +1,169 @@
+"""Who holds an application: a heartbeat while a start waits, and the signs in its folders, which only the holder leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.adapters.common import lease_holder as holders
+from headrace.driver import holding
+from headrace.driver.holding import take_application
+from headrace.errors import FencedError, JobHeldError, SetupError
+from headrace.exchange.engine import DriverAddress, WorkerCheck
+from headrace.ports import DriverLease
+from headrace.state.files import StateFiles
+from headrace.wiring import launch
+from headrace.wiring.folders import sign, sign_in
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+
+NAME = "held"
+OTHER = replace(holders.this_process("the other run", 0), pid=1, host="another-host")
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Place:
+    """An application with state on a log, whose folders a cluster shares."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.url = root, f"log:{root / 'log'}"
+        self.folders = StateFiles(str(root / "state")), StateFiles(str(root / "log"))
+        with hr.open_system(self.url) as log:
+            log.create_stream("in", 1)
+
+    def start(self) -> Any:
+        places = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
+        app = hr.App(NAME, system=self.url, **places)
+        app.stream("in", key=hr.String(), value=hr.String()).group_by_key().count(store="counts").to_stream().to("out")
+        return wiring.start(app, "caught-up")
+
+    @property
+    def signs(self) -> list[str]:
+        return [sign_in(folder, NAME) for folder in self.folders]
+
+    @property
+    def holder(self) -> DriverLease | None:
+        with hr.open_system(self.url) as log:
+            found: DriverLease | None = log.job_store(NAME).holder()
+            return found
+
+    def taken_by_another(self) -> None:
+        """Another run takes the application, and leaves its signs as a driver on a cluster does."""
+        with hr.open_system(self.url) as log:
+            take_application(log.job_store(NAME), replace(OTHER, heartbeat_us=now_us()), now_us())
+        for folder in self.folders:
+            sign(folder, NAME, OTHER.run_id)
+
+
+class Cluster(InlineEngine):
+    """It calls `wait` where a start waits for its workers. All of them run here."""
+
+    driver_address = DriverAddress("127.0.0.1", "127.0.0.1")
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        super().__init__(run_container)
+        self._wait = wait
+
+    def wait_for_workers(self, check: WorkerCheck, say: Callable[[str], None]) -> None:
+        self._wait()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def on_cluster(monkeypatch: pytest.MonkeyPatch, starting: Callable[[], None], wait: Callable[[], None]) -> None:
+    """Have a start call `starting` while its Spark starts, and `wait` while it waits for executors."""
+
+    def spark_engine(app: Any, config: Any) -> Cluster:
+        starting()
+        return Cluster(wait)
+
+    monkeypatch.setattr(launch, "spark_engine", spark_engine)
+
+
+def test_a_start_that_loses_the_application_leaves_the_signs_of_the_run_that_has_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both starts have found it free, and the other was quicker to take it while Spark started here."""
+    waited = list[str]()
+    on_cluster(monkeypatch, place.taken_by_another, lambda: waited.append("waited"))
+    with pytest.raises(JobHeldError, match="another-host"):
+        place.start()
+    assert place.signs == [OTHER.run_id] * 2
+    assert waited == []
+
+
+def test_executors_are_asked_once_the_application_is_held_and_the_signs_are_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[tuple[DriverLease | None, list[str]]]()
+    on_cluster(monkeypatch, lambda: None, lambda: seen.append((place.holder, place.signs)))
+    place.start().wait(60)
+    ((holder, signs),) = seen
+    assert holder is not None
+    assert signs == [holder.run_id] * 2
+
+
+def test_while_executors_are_waited_for_no_other_start_finds_the_application_free(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "HEARTBEAT_S", 0.02)
+    beats = set[int]()
+
+    def wait() -> None:
+        until_s = time.monotonic() + 30
+        while len(beats) < 3:
+            assert time.monotonic() < until_s, "expected heartbeats while executors are waited for"
+            holder = place.holder
+            assert holder is not None
+            beats.add(holder.heartbeat_us)
+            time.sleep(0.01)
+
+    on_cluster(monkeypatch, lambda: None, wait)
+    place.start().wait(60)
+    assert len(beats) >= 3
+
+
+def test_a_start_that_finds_no_executor_gives_the_application_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_comes() -> None:
+        raise SetupError("Spark has had no executor")
+
+    on_cluster(monkeypatch, lambda: None, none_comes)
+    with pytest.raises(SetupError, match="no executor"):
+        place.start()
+    assert place.holder is None
+
+
+def test_who_lost_the_application_meanwhile_hears_that_instead_of_what_came_of_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signs are another run's by then, and executors are rejected for what is not wrong with them."""
+    monkeypatch.setattr(holding, "HEARTBEAT_S", 0.02)
+
+    def wait() -> None:
+        holder = place.holder
+        assert holder is not None
+        with hr.open_system(place.url) as log:  # the same run may take it again: another would have to wait for 10 s
+            log.job_store(NAME).acquire(holder, now_us())
+        until_s = time.monotonic() + 30
+        while any(thread.name == "headrace-heartbeat" for thread in threading.enumerate()):
+            assert time.monotonic() < until_s, "expected the heartbeat to find out"
+            time.sleep(0.01)
+        raise SetupError("all of Spark's executors are rejected")
+
+    on_cluster(monkeypatch, lambda: None, wait)
+    with pytest.raises(FencedError, match="another driver took over"):
+        place.start()

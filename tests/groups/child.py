@@ -1,0 +1,113 @@
+"""A processor of a standalone group, in a process that tests kill, stop and wake: `python child.py serve` forks them.
+
+It counts words per key in its first sub-topology, then sums these counts by their last digit behind a repartition stream. What it
+works on, and when, goes to `work`: a line per container and round, of the clock of all processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from headrace import wiring
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+from support.forking import print_to_file, report_end, serve, trap_steps
+
+BOUND_S = 20.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself."""
+
+    processor_id: str
+    coordinator: str
+    system: str
+    application: str
+    folder: str
+    report: str
+    steps_log: str
+    traps: str = ""
+    location: str = ""
+    slots: int = 1
+    factor: int = 1
+    run_s: float = 120.0
+    session_ms: int = 4000
+    code: str = ""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        return {
+            "system": self.system,
+            "coordinator": self.coordinator,
+            "processor_id": self.processor_id,
+            "location_id": self.location or self.processor_id,
+            "state_uri": f"{self.folder}/state",
+            "local_store_dir": f"{self.folder}/stores/{self.location or self.processor_id}",
+            "trigger_interval_ms": 20,
+            "idle_timeout_s": 0.2,
+            "elasticity_factor": self.factor,
+            "processor_return_wait_s": 5.0,
+            "zookeeper.session.timeout.ms": self.session_ms,
+        }
+
+
+class Working(InlineEngine):
+    """Runs containers in this process, several at once where it has slots, and notes when each worked."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run_container)
+        self.slots = run.slots
+        self._work = os.open(f"{run.folder}/work.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._who = f"{run.processor_id}/{os.getpid()}"
+
+    def run(self, sub_topology: str, round_id: str, works: Any, program: Any) -> list[bytes]:
+        lanes = [work.lane for group in works for work in group]
+        began_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            return super().run(sub_topology, round_id, works, program)
+        finally:
+            ended_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            line = f"{self._who} {sub_topology} {','.join(map(str, lanes))} {began_s} {ended_s} {round_id}\n"
+            os.write(self._work, line.encode())
+
+
+def application(run: Run) -> hr.App:
+    app = hr.App(run.application, config=run.keys)
+    words = app.stream(f"{run.application}-words", key=hr.String(), value=hr.Long())
+    counts = words.group_by_key().count(store="counts")
+    counts.to(f"{run.application}-counts")
+    totals = words.group_by(lambda r: f"total-{r.key[-1]}", hr.Repartitioned(name="by-digit"), key=hr.String()).count(store="totals")
+    totals.to(f"{run.application}-totals")
+    return app
+
+
+def work(run: Run) -> dict[str, Any]:
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+    job = wiring.start(application(run), engine=Working(run))
+    until_s = time.monotonic() + run.run_s
+    while job.is_running and not stopped and time.monotonic() < until_s:
+        try:
+            job.wait(0.1)
+        except TimeoutError:
+            Path(f"{run.report}.status").write_text(repr(job.status()))
+    if job.is_running:
+        job.stop()
+    job.wait(0)
+    return {"stopped": bool(stopped)}
+
+
+def prepare(run: Run) -> None:
+    trap_steps(run)
+    print_to_file(run)
+
+
+if __name__ == "__main__":
+    serve(Run, prepare, lambda run: report_end(run, lambda: work(run)), BOUND_S)
