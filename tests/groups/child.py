@@ -1,20 +1,22 @@
 """A processor of a standalone group, in a process that tests kill, stop and wake: `python child.py serve` forks them.
 
-It counts words per key in its first sub-topology, then sums these counts by their last digit behind a repartition stream. What it
-works on, and when, goes to `work`: a line per container and round, of the clock of all processes.
+It numbers the words of each key, and behind a repartition stream those of each last digit of a key. What it works on, and when, goes to a file: a
+line per round, by a clock that all processes share.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import headrace as hr
 from headrace import wiring
+from headrace.exchange.messages import decoded_plan
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from support.forking import print_to_file, report_end, serve, trap_steps
@@ -68,23 +70,42 @@ class Working(InlineEngine):
         self._who = f"{run.processor_id}/{os.getpid()}"
 
     def run(self, sub_topology: str, round_id: str, works: Any, program: Any) -> list[bytes]:
-        lanes = [work.lane for group in works for work in group]
+        plans = [decoded_plan(work.payload) for group in works for work in group]
+        tasks = ",".join(task.name for plan in plans for task in plan.tasks)
         began_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
             return super().run(sub_topology, round_id, works, program)
         finally:
             ended_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-            line = f"{self._who} {sub_topology} {','.join(map(str, lanes))} {began_s} {ended_s} {round_id}\n"
+            line = f"{self._who} {tasks} {began_s} {ended_s} {round_id}\n"
             os.write(self._work, line.encode())
 
 
+class Numbering(hr.Processor[Any, Any, Any, Any]):
+    """Forwards the records of a key with their numbers: each is written once, in order, or it shows."""
+
+    store: ClassVar[str] = "seen"
+    stores: ClassVar = [hr.KeyValueStore("seen", value=hr.Long())]
+
+    def process(self, record: Any) -> None:
+        store = self.context.store(self.store)
+        store.put((store.get() or 0) + 1)
+        self.context.forward(value=[store.get(), record.value])
+
+
+class NumberingDigits(Numbering):
+    """The same, with a store of its own."""
+
+    store: ClassVar[str] = "digits"
+    stores: ClassVar = [hr.KeyValueStore("digits", value=hr.Long())]
+
+
 def application(run: Run) -> hr.App:
-    app = hr.App(run.application, config=run.keys)
-    words = app.stream(f"{run.application}-words", key=hr.String(), value=hr.Long())
-    counts = words.group_by_key().count(store="counts")
-    counts.to(f"{run.application}-counts")
-    totals = words.group_by(lambda r: f"total-{r.key[-1]}", hr.Repartitioned(name="by-digit"), key=hr.String()).count(store="totals")
-    totals.to(f"{run.application}-totals")
+    app, name = hr.App(run.application, config=run.keys), run.application
+    words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long())
+    words.process(Numbering, value=hr.Json()).to(f"{name}-numbered")
+    by_digit = words.select_key(lambda record: record.key[-1], key=hr.String())
+    by_digit.repartition(hr.Repartitioned(name="by-digit")).process(NumberingDigits, value=hr.Json()).to(f"{name}-by-digit")
     return app
 
 
@@ -97,7 +118,7 @@ def work(run: Run) -> dict[str, Any]:
         try:
             job.wait(0.1)
         except TimeoutError:
-            Path(f"{run.report}.status").write_text(repr(job.status()))
+            Path(f"{run.report}.status").write_text(json.dumps(job.status(), default=str))
     if job.is_running:
         job.stop()
     job.wait(0)

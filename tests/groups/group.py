@@ -1,0 +1,181 @@
+"""A standalone group of real processes, on a real Kafka and a real ZooKeeper; and what is checked of it, by rules of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from groups.child import Run, application
+from support.broker import read_topic
+from support.children import Children
+
+WAIT_S = 60.0
+PARTITIONS = 4
+KEYS = 24
+
+
+@dataclass
+class Group:
+    """An application `name`, its processes, and what was sent."""
+
+    name: str
+    system: Any
+    url: str
+    servers: Any
+    coordinator: str
+    children: Children
+    folder: Path
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    pids: dict[str, int] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def run(self, id_: str, **options: Any) -> Run:
+        terms = Run(id_, self.coordinator, self.url, self.name, str(self.folder), **self.children.files())
+        return replace(terms, **options)
+
+    def start(self, id_: str, **options: Any) -> int:
+        run = self.run(id_, **options)
+        pid = self.pids[id_] = self.children.start(run)
+        self.runs[pid] = run
+        return pid
+
+    def kill(self, id_: str, number: int = signal.SIGKILL) -> int:
+        """By a signal; one that ends it is waited for."""
+        pid = self.pids[id_] if number != signal.SIGKILL else self.pids.pop(id_)
+        os.kill(pid, number)
+        return self.children.wait(pid) if number == signal.SIGKILL else 0
+
+    def stop(self, id_: str) -> None:
+        """In order."""
+        pid = self.pids.pop(id_)
+        os.kill(pid, signal.SIGTERM)
+        code = self.children.wait(pid)
+        assert code == 0, f"{id_} ended with {code}\n{self.told(pid)}"
+
+    def stop_all(self) -> None:
+        for id_ in list(self.pids):
+            self.stop(id_)
+
+    def status(self, id_: str) -> dict[str, Any]:
+        """As it was last seen; empty before."""
+        path = Path(f"{self.runs[self.pids[id_]].report}.status")
+        text = path.read_text() if path.exists() else ""
+        return json.loads(text) if text.endswith("}") else {}
+
+    def told(self, pid: int) -> str:
+        run = self.runs[pid]
+        texts = [Path(f"{run.report}{part}") for part in ("", ".log", ".said")]
+        return "\n".join(path.read_text()[-3000:] for path in texts if path.exists())
+
+    # --- input and outputs ------------------------------------------------------------------------------------------
+
+    def send(self, records: int) -> None:
+        made = [(f"k{(len(self.sent) + n) % KEYS}", len(self.sent) + n) for n in range(records)]
+        self.system.produce(f"{self.name}-words", made, hr.String(), hr.Long())
+        self.sent += made
+
+    def rows(self, output: str) -> list[Any]:
+        return read_topic(self.servers, f"{self.name}-{output}")
+
+    def await_all(self, within_s: float = WAIT_S) -> None:
+        """Wait until each record that was sent has come to each output."""
+        self.until(lambda: all(len(self.rows(one)) >= len(self.sent) for one in ("numbered", "by-digit")), within_s)
+
+    def until(self, look: Callable[[], object], within_s: float = WAIT_S) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not look():
+            if time.monotonic() > deadline_s or self.has_failed():
+                counts = {one: len(self.rows(one)) for one in ("numbered", "by-digit")}
+                told = "\n".join(f"--- {id_}\n{self.told(pid)}" for id_, pid in self.pids.items())
+                raise AssertionError(f"it was not so within {within_s:g} s; {counts} of {len(self.sent)} records\n{told}")
+            time.sleep(0.1)
+
+    def has_failed(self) -> bool:
+        """Whether a process has ended by itself."""
+        return any(Path(self.runs[pid].report).exists() for pid in self.pids.values())
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    def check(self) -> int:
+        """Each record is in each output once, the numbers of a key are 1, 2, 3 ..., its records in the order in which they
+        were sent; and no two processes have worked on a task at the same time. How much was compared."""
+        compared = 0
+        for output, key_of in (("numbered", lambda key: key), ("by-digit", lambda key: key[-1])):
+            expected: dict[str, list[int]] = {}
+            for key, value in self.sent:
+                expected.setdefault(key_of(key), []).append(value)
+            found: dict[str, list[list[int]]] = {}
+            for row in self.rows(output):
+                found.setdefault(row["key"].decode(), []).append(json.loads(row["value"]))
+            assert found.keys() == expected.keys(), output
+            for key, rows in found.items():
+                assert [number for number, _ in rows] == list(range(1, len(expected[key]) + 1)), (output, key, rows)
+                values = [value for _, value in rows]
+                if output == "numbered":  # of several tasks' records behind a repartition stream there is no order
+                    assert values == expected[key], (output, key)
+                assert Counter(values) == Counter(expected[key]), (output, key)
+                compared += len(rows)
+        return compared + self.check_work()
+
+    def check_work(self) -> int:
+        """That the intervals in which processes worked on a task do not overlap."""
+        spans: dict[str, list[tuple[float, float, str]]] = {}
+        for line in Path(self.folder, "work.jsonl").read_text().splitlines():
+            who, tasks, began_s, ended_s, _ = line.split(" ")
+            for task in tasks.split(","):
+                spans.setdefault(task, []).append((float(began_s), float(ended_s), who))
+        for task, mine in spans.items():
+            mine.sort()
+            for one, after in zip(mine, mine[1:], strict=False):
+                assert one[2] == after[2] or one[1] <= after[0], f"{one} and {after} worked on {task}"
+        return sum(map(len, spans.values()))
+
+    def tasks_of(self) -> dict[str, set[str]]:
+        """By processor the tasks that it has in the job model that is in force."""
+        model = self.system.job_store(self.name).job_model()
+        found: dict[str, set[str]] = {}
+        for sub in model.sub_topologies if model is not None else ():
+            for container in sub.containers:
+                found.setdefault(str(container.processor_id), set()).update(str(task.name) for task in container.tasks)
+        return found
+
+    def version(self) -> int:
+        model = self.system.job_store(self.name).job_model()
+        return 0 if model is None else int(model.version)
+
+    def waiting_for(self, id_: str) -> str:
+        status = self.status(id_)
+        texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
+        return " ".join([status.get("waiting_for", ""), *texts])
+
+    def application(self) -> hr.App:
+        """For commands."""
+        return application(self.run("-"))
+
+    def await_shares(self, *ids: str, within_s: float = WAIT_S) -> None:
+        """Wait until just these processors have tasks."""
+        self.until(lambda: self.tasks_of().keys() == set(ids), within_s)
+
+
+@contextmanager
+def group_on(kafka: Any, coordinator: str, folder: Path) -> Iterator[Group]:
+    name = f"group-{uuid.uuid4().hex[:6]}"
+    script = Path(__file__).with_name("child.py")
+    with hr.open_system(f"kafka://{kafka.bootstrap}") as system, Children(folder, script) as children:
+        system.create_stream(f"{name}-words", PARTITIONS)
+        for output in ("numbered", "by-digit"):
+            system.create_stream(f"{name}-{output}", 2)
+        settings = kafka.client_settings()
+        yield Group(name, system, f"kafka://{kafka.bootstrap}", settings, coordinator, children, folder)

@@ -1,0 +1,121 @@
+"""Standalone groups of real processes: who joins, leaves, dies, sleeps; whoever leads (SEP-11)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from groups.group import Group, group_on
+
+
+@pytest.fixture
+def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
+        yield made
+
+
+def test_processors_join_die_return_and_leave(group: Group) -> None:
+    group.send(50)
+    group.start("a")
+    group.await_all()
+    group.start("b")
+    group.await_shares("a", "b")
+    group.send(50)
+    group.await_all()
+    group.kill("a")  # it led
+    group.send(50)
+    group.await_shares("b")
+    group.await_all()
+    group.start("a")
+    group.await_shares("a", "b")
+    assert {id_: len(tasks) for id_, tasks in group.tasks_of().items()} == {"a": 4, "b": 4}
+    group.send(50)
+    group.await_all()
+    group.stop("b")
+    group.send(50)
+    group.await_shares("a")
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 500
+
+
+def test_one_that_comes_back_in_time_keeps_its_tasks_and_those_of_others_go_on(group: Group) -> None:
+    """No new job model is made, and no round of the other one is held up."""
+    for id_ in "ab":
+        group.start(id_)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    version, shares = group.version(), group.tasks_of()
+    group.stop("b")
+    group.send(40)
+    group.start("b")
+    group.await_all()
+    assert (group.version(), group.tasks_of()) == (version, shares)
+    group.stop_all()
+    assert group.check() >= 160
+
+
+@pytest.mark.parametrize("who", ["the leader", "another one"])
+def test_one_that_sleeps_while_its_tasks_go_to_another_commits_nothing_when_it_wakes(group: Group, who: str) -> None:
+    group.start("a")
+    group.await_shares("a")
+    group.start("b")
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    sleeper, other = ("a", "b") if who == "the leader" else ("b", "a")
+    group.send(40)
+    group.kill(sleeper, signal.SIGSTOP)
+    group.send(40)
+    group.await_shares(other)
+    group.await_all()
+    group.kill(sleeper, signal.SIGCONT)
+    group.send(40)
+    group.await_shares("a", "b")
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 320
+
+
+def test_zookeeper_away_for_longer_than_the_timeout_stops_all_until_it_is_back(group: Group, real_zookeeper: Any) -> None:
+    for id_ in "ab":
+        group.start(id_)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    version = group.version()
+    real_zookeeper.stop()
+    group.until(lambda: all("ZooKeeper" in group.waiting_for(id_) for id_ in "ab"), 30.0)
+    group.send(40)
+    time.sleep(1.0)
+    assert len(group.rows("numbered")) == 40, "nobody works without ZooKeeper"
+    real_zookeeper.restart(empty=True)
+    group.await_all()
+    assert group.version() >= version and {len(tasks) for tasks in group.tasks_of().values()} == {4}
+    group.stop_all()
+    assert group.check() >= 160
+
+
+def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Group) -> None:
+    for id_ in "ab":
+        group.start(id_)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    hr.elasticity(group.application()).set(2)
+    group.until(lambda: sum(map(len, group.tasks_of().values())) == 16)
+    group.send(40)
+    group.await_all()
+    group.system.expand_stream(f"{group.name}-words", 6)
+    group.until(lambda: sum(map(len, group.tasks_of().values())) > 16)
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240
