@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.config.keys import KEYS, Key
+from headrace.config.key_form import Key
+from headrace.config.keys import KEYS
 
 _HEAD = """\
 # Configuration
@@ -43,7 +44,7 @@ _TAIL = """
 `headrace describe` shows the names of the others.
 
 `kafka.*` and `spark.*` are passed to Kafka's clients and to Spark: `kafka.client.id` sets `client.id`,
-`spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets are never shown: not in logs, errors, `status`,
+`spark.driver.memory` sets `spark.driver.memory`; `zookeeper.*` is for [groups](#zookeeper). Passwords and other secrets are never shown: not in logs, errors, `status`,
 Spark's UI or Spark's event log.
 
 ## `kafka.*`
@@ -66,6 +67,22 @@ configures both clients: librdkafka, and Spark's reader (Java). Headrace transla
 
 Any other key is passed to both clients; one that librdkafka does not know is an error. What the guarantees depend on, such as `acks`,
 `isolation.level` or `transactional.id`, cannot be set.
+
+## `zookeeper.*`
+
+How a processor of a group reaches the ensemble that `coordinator` names. Any other name below `zookeeper.` is an error.
+
+| key | meaning |
+|---|---|
+| `zookeeper.session.timeout.ms` | How long a processor may be silent until its session ends and its tasks move; default 10000, at least 400. The server may grant another within its own bounds. A processor without an answer stops working after two thirds of it. |
+| `zookeeper.connect.timeout.ms` | How long a start waits for a server; default 15000. |
+| `zookeeper.operation.timeout.ms` | How long a request waits for its answer; default 5000. |
+| `zookeeper.digest.username`, `zookeeper.digest.password` | The user who alone may read and write the nodes of the group, by ZooKeeper's scheme `digest`. |
+| `zookeeper.sasl.mechanism` | `DIGEST-MD5`, `GSSAPI` or `PLAIN`: the same by SASL, instead of `zookeeper.digest.*`. |
+| `zookeeper.sasl.username`, `zookeeper.sasl.password` | The credentials, for `DIGEST-MD5` and `PLAIN`. |
+| `zookeeper.sasl.principal`, `zookeeper.sasl.service` | The client's principal, and the service of the servers' principal, for `GSSAPI`. |
+
+## Names of variables
 
 In a variable's name, a part after the first dot that is all capitals is read as lower case; any other part keeps its case,
 as `HEADRACE_SPARK__sql__maxToStringFields` requires.

@@ -1,5 +1,5 @@
-"""What runs here, and the checks of the machine: Java, and folders that can be written. The Makefile checks Python and Java in
-`sh`."""
+"""What runs here, and the checks of the machine: Java, packages of extras, folders that can be written. The Makefile checks
+Python and Java in `sh`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,6 +116,18 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "it says nothing")
+
+
+@contextmanager
+def of_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Around the imports that an extra brings; `SetupError` naming the missing package and the extra."""
+    try:
+        yield
+    except ImportError as error:
+        missing = (error.name or str(error)).partition(".")[0]
+        raise SetupError(
+            f"{purpose} needs the package {missing}, which is not installed", f"pip install 'headrace[{extra}]'"
+        ) from None
 
 
 def this_user() -> str:

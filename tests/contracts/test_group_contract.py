@@ -12,7 +12,7 @@ from headrace.coordination import Create, Delete, Tree, Write
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.membership import leader_of
-from headrace.core.group.state import BarrierState, GroupRun, ModelOrigin, ModelVersions, Registration
+from headrace.core.group.state import BarrierState, GroupReports, GroupRun, ModelOrigin, ModelVersions, Registration
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
@@ -411,6 +411,45 @@ def test_a_status_is_there_as_long_as_its_processor(zookeeper: Any, pair: Any) -
     assert first.statuses() == {first.sequence: b"one", second.sequence: "drei ü".encode()}
     zookeeper.expire(other)
     wait_until(lambda: first.statuses() == {first.sequence: b"one"}, "the end of the session")
+
+
+def test_who_is_no_processor_reads_what_all_report_and_who_leads(zookeeper: Any, groups: Any) -> None:
+    looking, tree = groups()
+    assert looking.reports() == GroupReports(None, {}) and tree.read(ROOT) is None, "it writes nothing"
+    (first, before), (second, _) = groups(), groups()
+    first.register(registration("b"))
+    second.register(registration("a/ü"))
+    assert looking.reports() == GroupReports("b", {"b": None, "a/ü": None})
+    first.report_status(b"one")
+    second.report_status(b"two")
+    second.report_status(b"three")
+    assert looking.reports() == second.reports() == GroupReports("b", {"b": b"one", "a/ü": b"three"})
+    assert looking.sequence is None and ids(second) == ["b", "a/ü"]
+    zookeeper.expire(before)
+    wait_until(lambda: looking.reports() == GroupReports("a/ü", {"a/ü": b"three"}), "the end of the session")
+    registered(first, "b")
+    assert looking.reports() == GroupReports("a/ü", {"a/ü": b"three", "b": None}), "what it reported before has ended"
+
+
+def test_of_two_processors_of_one_id_the_first_is_heard_and_of_a_newer_version_none(groups: Any) -> None:
+    (looking, tree), (first, _), (second, _) = groups(), groups(), groups()
+    (path,) = _newer(groups)
+    first.register(registration("a"))
+    second.register(registration("a"))
+    second.report_status(b"late")
+    assert looking.reports() == GroupReports(None, {"a": None}), "the one that leads cannot be read"
+    tree.commit([Delete(path)])
+    first.report_status(b"first")
+    assert looking.reports() == GroupReports("a", {"a": b"first"})
+
+
+def _newer(groups: Any) -> tuple[str, ...]:
+    """The node of a processor of a newer version of Headrace, which is the first of its group."""
+    other, tree = groups()
+    other.register(registration("x"))
+    other.leave()
+    newer = Create(f"{ROOT}/processors/processor.", b'{"wire":2,"id":"b"}', ephemeral=True, sequential=True)
+    return tuple(tree.commit([newer]))
 
 
 @pytest.mark.parametrize("path", ["jobModelVersion", "run", "barriers/1/state"])

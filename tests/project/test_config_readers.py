@@ -14,7 +14,7 @@ from support.world import started
 
 SOURCE = Path(__file__).parents[2] / "src" / "headrace"
 OWN_MODULES = {"config.py", "config_keys.py"}  # these declare the keys, and read none for its meaning
-RESERVED = ["coordinator", "metadata_store"]  # their one effect is that they are refused
+RESERVED = ["metadata_store"]  # their one effect is that they are refused
 _CONFIGS = {"config", "_config", "configured"}
 
 
@@ -64,6 +64,13 @@ def test_every_way_of_reading_a_key_is_known_and_nothing_else() -> None:
         "container.location_id; KEYS['settle_time_s']; config.origins; config.of('autosizing', None); other.of('max_round_ms')"
     )
     assert set(keys_read_in(text)) & KEYS.keys() == {"max_lag", "containers", "system", "state_uri", "autosizing"}
+
+
+def test_the_keys_that_a_plan_is_made_from_shape_plans() -> None:
+    """Processors of a group compare their values. The others that are read there make no other plan."""
+    text = (SOURCE / "driver" / "planning" / "observe.py").read_text(encoding="utf-8")
+    read = set(keys_read_in(text)) & KEYS.keys()
+    assert {name for name, key in KEYS.items() if key.shapes_plan} == read - {"system", "event_time_warning_s"}
 
 
 @pytest.mark.parametrize("name", RESERVED)

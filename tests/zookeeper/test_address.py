@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.adapters.zookeeper.connection import connection_of
+from headrace.adapters.zookeeper.connection import SETTINGS, connection_of
 from headrace.errors import ConfigError
 
 URL = "zookeeper://localhost:2181/headrace"
@@ -78,3 +79,9 @@ def test_a_connection_does_not_show_its_secrets(given: dict[str, str]) -> None:
     made = connection_of(URL, given)
     assert made.is_protected and "tiger-7" not in repr(made)
     assert made.secrets.cleaned("password tiger-7") == "password ***"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_is_documented(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert f"`zookeeper.{name}`" in page.read_text(encoding="utf-8")

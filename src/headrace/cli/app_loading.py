@@ -30,10 +30,9 @@ from typing import Any
 from headrace import wiring
 from headrace.application import App
 from headrace.config.loading import load_config
-from headrace.core.secrets import secret_values
 from headrace.core.topology.app_sources import AppSource, Import, app_source_of
 from headrace.errors import AppLoadError, HeadraceError
-from headrace.wiring.spark_sessions import log_dir_of
+from headrace.wiring.spark_sessions import client_secrets, log_dir_of
 
 _PACKAGE = "headrace"
 _FILES_MAX = 500
@@ -164,7 +163,7 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
     config = load_config(path.parent, os.environ, {}, list(overrides))
     say("starting Spark: the application builds Columns when it is imported")
     settings = {f"spark.{name}": value for name, value in config.spark.items()}
-    return spark.started(settings, path.stem, log_dir_of(config), [str(path.parent)], secret_values(config.kafka))
+    return spark.started(settings, path.stem, log_dir_of(config), [str(path.parent)], client_secrets(config))
 
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:

@@ -8,7 +8,17 @@ import typer
 
 from headrace import wiring
 from headrace.cli.output import print_json, say
-from headrace.cli.targets import AppArgument, DropStoreOption, JsonOption, RenameStoreOption, SetOption, with_store_changes
+from headrace.cli.targets import (
+    AppArgument,
+    CoordinatorOption,
+    DropStoreOption,
+    JsonOption,
+    ProcessorIdOption,
+    RenameStoreOption,
+    SetOption,
+    with_group,
+    with_store_changes,
+)
 
 if TYPE_CHECKING:
     from headrace.driver.job_status import JobStatus
@@ -17,6 +27,7 @@ EXAMPLES = """\
 headrace run flights.py                       until Ctrl-C or SIGTERM
 headrace run flights.py --until caught-up     process up to the current end offsets
 headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
+headrace run flights.py --coordinator zookeeper://localhost:2181/headrace --processor-id a    one of a group
 headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
 headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`"""
 
@@ -38,6 +49,8 @@ def run(
             "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: exit after processing up to the current end offsets"
         ),
     ] = None,
+    coordinator: CoordinatorOption = None,
+    processor_id: ProcessorIdOption = None,
     drop_store: DropStoreOption = None,
     rename_store: RenameStoreOption = None,
     set_: SetOption = None,
@@ -53,7 +66,7 @@ def run(
     """
     from headrace.cli.app_loading import load_app
 
-    overrides = with_store_changes(set_, drop_store, rename_store)
+    overrides = with_group(with_store_changes(set_, drop_store, rename_store), coordinator, processor_id)
     loaded = load_app(app, overrides, say)
     status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:

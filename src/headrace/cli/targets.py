@@ -38,6 +38,18 @@ RenameStoreOption = Annotated[
     list[str] | None,
     typer.Option("--rename-store", metavar="OLD=NEW", help="Rename store OLD to NEW with its state. Repeatable."),
 ]
+CoordinatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="URL",
+        help="Run as one processor of a group on several hosts: zookeeper://HOST:PORT/ROOT. Needs --processor-id.",
+    ),
+]
+ProcessorIdOption = Annotated[
+    str | None,
+    typer.Option("--processor-id", metavar="ID", help="In a group: the name of this processor, kept over restarts."),
+]
 AppOption = Annotated[str | None, typer.Option("--app", metavar="APP", help="The application's file: FILE.py[:name].")]
 ApplicationOption = Annotated[
     str | None, typer.Option("--application", metavar="ID", help="The application's name, where its file is not at hand.")
@@ -79,6 +91,15 @@ def with_store_changes(set_: list[str] | None, drop: list[str] | None, rename: l
     """What `--set` gives, and what `--drop-store` and `--rename-store` do."""
     requests = {"drop_stores": drop, "rename_stores": rename}
     return [*(set_ or ()), *(f"{key}={','.join(given)}" for key, given in requests.items() if given)]
+
+
+def with_group(overrides: Sequence[str], coordinator: str | None, processor_id: str | None) -> list[str]:
+    """What `--coordinator` and `--processor-id` do, behind other overrides."""
+    given = {"coordinator": coordinator, "processor_id": processor_id}
+    for key, text in given.items():
+        if text is not None and not text.strip():
+            raise typer.BadParameter(f"--{key.replace('_', '-')}: expected a text, found {text!r}")
+    return [*overrides, *(f"{key}={text}" for key, text in given.items() if text is not None)]
 
 
 def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:

@@ -1,6 +1,6 @@
 """Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their values.
-Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one; `kafka.*`
-and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name."""
+Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one; `kafka.*`,
+`spark.*` and `zookeeper.*` are handed on to the clients of Kafka, Spark and ZooKeeper. The unit is the last part of a name."""
 
 from __future__ import annotations
 
@@ -12,28 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from headrace.config.key_form import Key, declared
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.secrets import HIDDEN, Secrets, holds_secret, is_secret
 from headrace.errors import ConfigError
 
 VARIABLE_PREFIX = "HEADRACE_"
-PASSED_THROUGH = ("kafka", "spark")
+PASSED_THROUGH = ("kafka", "spark", "zookeeper")
 SOURCE_SUB_TOPOLOGY = "source"  # what the sub-topology without a name is called in `containers.source`
-
-
-def _key(
-    default: object,
-    meaning: str,
-    *,
-    least: float | None = None,
-    per_sub_topology: bool = False,
-    takes: str | None = None,
-    method: str = "",
-) -> Any:
-    """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed. `takes`: what it
-    takes besides text, in words: anything that can be called, or that has `method`."""
-    details = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
-    return dataclasses.field(default=default, metadata=details)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -41,29 +27,31 @@ class Config(Mapping[str, Any]):
     """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name. As a mapping
     it holds every key, the own values of sub-topologies, and what is passed through (as text)."""
 
-    system: str = _key(
+    system: str = declared(
         "log:./data",
         "Where the streams and checkpoints of the job are: `log:FOLDER` is the embedded log, `kafka://HOST:PORT,...` a Kafka "
         "cluster.",
     )
-    processing_guarantee: Literal["exactly_once", "at_least_once"] = _key(
+    processing_guarantee: Literal["exactly_once", "at_least_once"] = declared(
         "exactly_once",
         "`exactly_once`: outputs, state and offsets commit atomically; `at_least_once` (on Kafka, for lower latency): outputs "
         "are flushed before the commit, so after a failure records may be processed again and their outputs duplicated.",
     )
-    containers: int | None = _key(
+    containers: int | None = declared(
         None,
         "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots.",
         least=1,
         per_sub_topology=True,
+        shapes_plan=True,
     )
-    elasticity_factor: int = _key(
+    elasticity_factor: int = declared(
         1,
         "Virtual tasks per task, a power of two up to 1,024: each has the keys of one bucket.",
         least=1,
         per_sub_topology=True,
+        shapes_plan=True,
     )
-    task_threads: int | None = _key(
+    task_threads: int | None = declared(
         None,
         "Threads in which a container processes the records of its tasks, at most one per task; more than 1 are for functions "
         "that wait, which are then called for several tasks at the same time; unset: 1, and for virtual tasks one each, at "
@@ -71,47 +59,47 @@ class Config(Mapping[str, Any]):
         least=1,
         per_sub_topology=True,
     )
-    max_bucket_lead: int = _key(
+    max_bucket_lead: int = declared(
         100_000,
         "Maximum number of offsets that a virtual task may be ahead of the slowest one of the same partition.",
         least=1,
         per_sub_topology=True,
     )
-    autosizing: Literal["off", "on"] = _key(
+    autosizing: Literal["off", "on"] = declared(
         "off", "`on`: elasticity factor and containers follow the load, within the bounds below.", per_sub_topology=True
     )
-    autosizing_factor_min: int = _key(
+    autosizing_factor_min: int = declared(
         1, "Lowest elasticity factor that autosizing sets, a power of two.", least=1, per_sub_topology=True
     )
-    autosizing_factor_max: int = _key(
+    autosizing_factor_max: int = declared(
         16, "Highest elasticity factor that autosizing sets, a power of two.", least=1, per_sub_topology=True
     )
-    autosizing_containers_min: int = _key(
+    autosizing_containers_min: int = declared(
         1, "Lowest number of containers that autosizing sets.", least=1, per_sub_topology=True
     )
-    autosizing_containers_max: int | None = _key(
+    autosizing_containers_max: int | None = declared(
         None,
         "Highest number of containers that autosizing sets; unset: as many as Spark has slots.",
         least=1,
         per_sub_topology=True,
     )
-    autosizing_catch_up_s: float = _key(
+    autosizing_catch_up_s: float = declared(
         60.0, "Autosizing aims to read a lag within this many seconds.", least=0.001, per_sub_topology=True
     )
-    autosizing_quiet_s: float = _key(
+    autosizing_quiet_s: float = declared(
         600.0,
         "Autosizing halves a factor, or a number of containers, that was not needed for this many seconds.",
         least=0.001,
         per_sub_topology=True,
     )
-    autosizing_cool_down_s: float = _key(
+    autosizing_cool_down_s: float = declared(
         120.0,
         "For this many seconds after a change of scale autosizing makes none, and for 20 times the pause of that change.",
         least=0,
         per_sub_topology=True,
     )
-    autosizing_interval_s: float = _key(10.0, "How often autosizing looks at the load, in seconds.", least=0.001)
-    ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
+    autosizing_interval_s: float = declared(10.0, "How often autosizing looks at the load, in seconds.", least=0.001)
+    ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = declared(
         None,
         "How partitions are grouped into tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
         "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `GroupBySystemStreamPartitionFixedTaskNum`, "
@@ -120,40 +108,41 @@ class Config(Mapping[str, Any]):
         "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
         takes="a grouper",
         method="group",
+        shapes_plan=True,
     )
-    max_records_per_round: int = _key(
+    max_records_per_round: int = declared(
         1_000_000, "Maximum number of records in one round of a sub-topology.", least=1, per_sub_topology=True
     )
-    max_bytes_per_round: int = _key(
+    max_bytes_per_round: int = declared(
         256 * 1024 * 1024,
         "Maximum number of stored bytes in one round of a sub-topology; at least one record is always read; not on Kafka, "
         "which does not report sizes: there `max_records_per_round` is the limit.",
         least=1,
         per_sub_topology=True,
     )
-    max_round_ms: int = _key(
+    max_round_ms: int = declared(
         20_000, "Time limit of a round in milliseconds: a longer one ends early and commits its positions.", least=1
     )
-    trigger_interval_ms: int = _key(100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1)
-    local_store_dir: str = _key(
+    trigger_interval_ms: int = declared(100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1)
+    local_store_dir: str = declared(
         ".headrace/stores",
         "Folder of the local stores on each machine's local disk; it is a cache of the state; on a cluster an absolute path, "
         "or env:NAME for a variable of each executor's environment.",
     )
-    state_uri: str | None = _key(
+    state_uri: str | None = declared(
         None,
         "Folder or file system URI (such as s3://BUCKET/FOLDER, on Kafka) of the state files (deltas and snapshots), shared by "
         "all machines; required on a cluster; unset: "
         "`.headrace/state` next to the log's folder.",
     )
-    metadata_store: Any = _key(
+    metadata_store: Any = declared(
         None,
         "Where job models, startpoints and requests are stored; any other place than the job's own system is refused, because "
         "they commit in one transaction with the checkpoints.",
         takes="a metadata store",
         method="requests",
     )
-    startpoint_metadata_store: Any = _key(
+    startpoint_metadata_store: Any = declared(
         None,
         "Where startpoint requests are stored, under the application's name: a system, as for `system`, or your own "
         "`hr.MetadataStore` (the class, an object, or `MODULE:NAME`); the status of startpoints is always stored with the job; "
@@ -161,106 +150,129 @@ class Config(Mapping[str, Any]):
         takes="a metadata store",
         method="requests",
     )
-    drop_stores: str | None = _key(
+    drop_stores: str | None = declared(
         None,
         "Stores whose state is dropped if the edited application cannot use it or no longer has them: names, separated by "
         "commas (`headrace run --drop-store NAME` adds one); a compatible store is not affected.",
+        shapes_plan=True,
     )
-    rename_stores: str | None = _key(
+    rename_stores: str | None = declared(
         None,
         "Stores that were renamed and keep their state: OLD=NEW, separated by commas (`headrace run --rename-store OLD=NEW` "
         "adds one); a store that was renamed before is not affected.",
+        shapes_plan=True,
     )
-    partition_check_interval_s: float = _key(
+    partition_check_interval_s: float = declared(
         60.0, "How often the driver checks the inputs for new partitions, in seconds.", least=0.001
     )
-    idle_timeout_s: float = _key(
+    idle_timeout_s: float = declared(
         30.0,
         "An input that has been read to its end for this many seconds is idle and does not hold the watermark back.",
         least=0,
     )
-    event_time_warning_s: float = _key(
+    event_time_warning_s: float = declared(
         31_536_000.0,
         "Warn of the first record of a stream whose event time (`timestamp=`) is more than this many seconds from the record's "
         "own timestamp: its unit is probably wrong; the counter `far_event_times` counts such records; 0: no check.",
         least=0,
     )
-    settle_time_s: float = _key(
+    settle_time_s: float = declared(
         600.0, "Seconds after a partition expansion by which every producer knows the new partitions.", least=0
     )
-    check_partitioning: Literal["off", "sample"] = _key(
+    check_partitioning: Literal["off", "sample"] = declared(
         "off",
         "Removed, and refused if `sample`: `headrace stream check NAME` checks with a sample of keys, without a job, that the "
         "producers of a stream choose partitions by hash(key) mod the number of partitions.",
     )
-    on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
+    on_lost_offsets: Literal["fail", "earliest", "latest"] = declared(
         "fail",
         "If records were deleted by retention before being read: `fail` with an error that lists them, or skip to the first "
         "available record (`earliest`) or to the end offset (`latest`); skipped records are counted and shown in `status`.",
+        shapes_plan=True,
     )
-    max_lag: int = _key(
+    max_lag: int = declared(
         10_000_000,
         "Back pressure: while a repartition stream holds this many unread records, the sub-topology that writes it starts no "
         "new round; one round may exceed the limit.",
         least=1,
     )
-    keep_state_versions: int = _key(
+    keep_state_versions: int = declared(
         5,
         "Number of versions of each task's state that are kept for rewinds, including the current one (1: only the current "
         "one, and a rewind goes to the very beginning); repartition streams keep the records after the oldest version.",
         least=1,
     )
-    keep_state_versions_s: float = _key(
+    keep_state_versions_s: float = declared(
         3_600.0,
         "Age in seconds of the oldest kept version; the versions are spread over this time, older ones further apart; 0: the "
         "newest ones are kept, whatever their age.",
         least=0,
     )
-    state_version_interval_s: float = _key(
+    state_version_interval_s: float = declared(
         60.0, "Minimum number of seconds between two kept versions of a task's state.", least=0
     )
-    coordinator: str | None = _key(
+    coordinator: str | None = declared(
         None,
-        "Reserved for groups of processes (elects their driver), and refused if set: the process that runs the application "
-        "is its driver.",
+        "Runs the process as one processor of a standalone group: `zookeeper://HOST:PORT,.../ROOT` is the ZooKeeper ensemble "
+        "and the node below which groups are (`headrace run --coordinator URL`); unset: the process alone runs the "
+        "application.",
     )
-    processor_return_wait_s: float = _key(
+    processor_id: str | None = declared(
+        None,
+        "In a group: the name of this processor, which no other has and which it keeps over restarts: up to 100 letters, "
+        "digits and any of `_.-` (`headrace run --processor-id ID`).",
+    )
+    application_id: str = declared("1", "In a group: part of the name of its node below ROOT, after the application's name.")
+    job_id: str = declared("1", "In a group: part of the name of its node, after the job's name, which is the application's.")
+    stage_id: str = declared("1", "In a group: the last part of the name of its node.")
+    group_release_wait_s: float = declared(
         10.0,
-        "On a cluster: time in seconds for which the tasks of a location wait whose executors have ended; then they move.",
+        "In a group: maximum time in seconds that a rebalance waits for processors to commit and release the tasks they lose; "
+        "then these are fenced.",
         least=0,
     )
-    restore_inline_bytes: int = _key(
+    processor_return_wait_s: float | None = declared(
+        None,
+        "Time in seconds for which tasks wait before they move: on a cluster those of a location whose executors have ended, "
+        "in a group those of a processor that was stopped; unset: 10 on a cluster, 30 in a group.",
+        least=0,
+    )
+    restore_inline_bytes: int = declared(
         4 * 1024 * 1024,
         "On a cluster: maximum number of bytes of state files that are read in a round to restore the local stores of a "
         "container; more than that is restored in the background, and the container takes no part in rounds until then.",
         least=0,
     )
-    local_store_retention_s: float = _key(
+    local_store_retention_s: float = declared(
         86_400.0,
         "A local store that was not used for this many seconds is removed, unless its task is assigned to the machine that has "
         "it; checked when a job starts and every hour.",
         least=0,
     )
-    location_id: str | None = _key(
+    location_id: str | None = declared(
         None,
-        "On a cluster: where an executor is, as its disk goes, so that tasks stay near their state: a text, env:NAME for a "
-        "variable of its environment, or a hr.LocationIdProvider of your own as MODULE:NAME; unset: the name of its host.",
+        "Where an executor of a cluster or a processor of a group is, as its disk goes, so that tasks stay near their state: a "
+        "text, env:NAME for a variable of its environment, or a hr.LocationIdProvider of your own as MODULE:NAME; unset: the "
+        "name of its host.",
     )
-    artifact_dir: str | None = _key(
+    artifact_dir: str | None = declared(
         None,
         "Folder for jars that are downloaded at first use, such as Spark's Kafka connector; unset: `headrace/jars` in the "
         "user's cache folder.",
     )
-    dead_letter_stream: str | None = _key(
-        None, "Stream for records that cannot be processed; unset: the first such record stops the job."
+    dead_letter_stream: str | None = declared(
+        None,
+        "Stream for records that cannot be processed; unset: the first such record stops the job.",
+        shapes_plan=True,
     )
     kafka: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spark: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    zookeeper: Mapping[str, str] = dataclasses.field(default_factory=dict)
     own_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # "containers.by-carrier" to its value
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # where each key that is no default was set
 
     def __post_init__(self) -> None:
-        for name in ("kafka", "spark", "own_values", "origins"):
+        for name in (*PASSED_THROUGH, "own_values", "origins"):
             object.__setattr__(self, name, types.MappingProxyType(dict(getattr(self, name))))
 
     def __getitem__(self, name: str) -> Any:
@@ -330,6 +342,11 @@ class Config(Mapping[str, Any]):
         """A sub-topology's own value of a key, else the common one."""
         return self.own_values.get(f"{key}.{sub_topology or SOURCE_SUB_TOPOLOGY}", getattr(self, key))
 
+    @property
+    def plan_settings(self) -> dict[str, Any]:
+        """What shapes plans, by name; of sub-topologies their own values."""
+        return {name: self[name] for name in self if name.partition(".")[0] in _PLAN_KEYS}
+
 
 def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
     """The environment for processes that are started: without the HEADRACE_* variables that hold secrets; all others stay.
@@ -340,41 +357,6 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
         for name, value in environ.items()
         if not (name.startswith(VARIABLE_PREFIX) and holds_secret(name.replace("__", "."), value, known))
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key: what `load_config` checks values against, and a row of the documentation. The fields of `_key`, and: `type` is
-    str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a key that may be
-    unset."""
-
-    name: str
-    type: type
-    choices: tuple[str, ...]
-    takes: str | None
-    method: str
-    default: object
-    least: float | None
-    per_sub_topology: bool
-    meaning: str
-
-    @property
-    def most(self) -> int:
-        """The largest number that is taken: some 285 years of time, which all that waits can wait, else what a double holds."""
-        return {"s": 9_000_000_000, "ms": 9_000_000_000_000}.get(self.name.rpartition("_")[2], 2**53 - 1)
-
-    @property
-    def expected(self) -> str:
-        """What values are taken, in words.
-
-        >>> KEYS["max_round_ms"].expected, KEYS["processing_guarantee"].expected
-        ('a whole number, at least 1', "'exactly_once' or 'at_least_once'")
-        """
-        if self.choices:
-            return " or ".join(repr(choice) for choice in self.choices)
-        words = {int: "a whole number", float: "a number", str: "a text that is not empty"}
-        text = words[self.type] + ("" if self.takes is None else f" or {self.takes}")
-        return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
 def _keys() -> Iterator[Key]:
@@ -395,3 +377,4 @@ def _keys() -> Iterator[Key]:
 
 
 KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in _keys()})
+_PLAN_KEYS = frozenset(key.name for key in KEYS.values() if key.shapes_plan)

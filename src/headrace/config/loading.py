@@ -205,11 +205,6 @@ def refuse_reserved(config: Config, *, is_whole: bool) -> None:
     """`NotSupportedError` for a key that is reserved so far and is set. `is_whole`: all places that set keys were read. If they
     were not, the job's system may be said elsewhere, and a metadata store in another system is refused only where `config` says
     both, or where it is no system at all."""
-    for key, value, reason in (
-        ("coordinator", config.coordinator, "process groups are not supported yet"),
-    ):
-        if value is not None:
-            raise NotSupportedError(f"{key} = {value!r} ({_origin(config, key)}): {reason}", "leave it unset")
     if config.check_partitioning != "off":
         raise NotSupportedError(
             f"check_partitioning = {config.check_partitioning!r} ({_origin(config, 'check_partitioning')}): jobs do not "

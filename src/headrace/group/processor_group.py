@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from headrace.codec.documents import decode
 from headrace.coordination import NODE_BYTES_MAX, Check, Clock, Create, Delete, Tree, TreeNode, Write, boot_time_s
 from headrace.core.group.lease import Lease
-from headrace.core.group.membership import leader_of, predecessor_of
+from headrace.core.group.membership import leader_of, predecessor_of, unique_members
 from headrace.core.group.state import (
     BarrierState,
     GroupMember,
+    GroupReports,
     GroupRun,
     GroupState,
     ModelOrigin,
@@ -137,6 +138,13 @@ class ProcessorGroup:
         numbers = [number for name in self._tree.children(self.paths.statuses) if (number := number_of(name)) is not None]
         nodes = self._tree.read_all([f"{self.paths.statuses}/{number}" for number in numbers])
         return {number: node.data for number, node in zip(numbers, nodes, strict=True) if node is not None}
+
+    def reports(self) -> GroupReports:
+        """Who leads, and what each processor has reported last. It needs no registration, and writes nothing."""
+        statuses, members = self.statuses(), self._members()
+        leader = leader_of(members)
+        found = {one.processor_id: statuses.get(one.sequence) for one in unique_members(members) if one.processor_id}
+        return GroupReports(None if leader is None else leader.processor_id, found)
 
     def _read_state(self, versions: ModelVersions) -> GroupState:
         members = self._members()

@@ -16,6 +16,7 @@ from headrace.state.files import StateFiles
 from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, state_uri_of
 from headrace.wiring.worker.greeting import answer_to, versions_here
 
+RETURN_WAIT_S = 10.0  # a standalone master takes that to start an executor again
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 
 
@@ -41,17 +42,28 @@ def check_state_uri(config: Config) -> None:
 
 def check_cluster_settings(config: Config) -> None:
     """`ConfigError` for what a job with state needs on a cluster and is not set: all that is a default for one machine."""
+    check_own_places(config, "on a Spark cluster", "each executor's host", "the driver and all executors")
+
+
+def check_own_places(config: Config, mode: str, host: str, readers: str) -> None:
+    """`ConfigError` where the folder of the local stores, or the place of the state, is a default for one machine. `mode`: in
+    which a job runs on several; `host`: which has the stores; `readers`: who must see the state."""
     given = config.local_store_dir
     if "local_store_dir" not in config.origins or not (Path(given).is_absolute() or given.startswith("env:")):
         raise ConfigError(
-            f"local_store_dir is {given!r}: on a Spark cluster expected an absolute path, or env:NAME",
-            "set `local_store_dir` to a folder on a local disk of each executor's host, such as /var/lib/headrace/stores",
+            f"local_store_dir is {given!r}: {mode} expected an absolute path, or env:NAME",
+            f"set `local_store_dir` to a folder on a local disk of {host}, such as /var/lib/headrace/stores",
         )
     if config.state_uri is None:
         raise ConfigError(
-            "state_uri is not set: on a Spark cluster the state must be where the driver and all executors see it",
+            f"state_uri is not set: {mode} the state must be where {readers} see it",
             "set `state_uri` to a shared folder, or to a URI such as s3://BUCKET/FOLDER",
         )
+
+
+def return_wait_s_of(config: Config) -> float:
+    """For how long the tasks of a location wait that is away."""
+    return RETURN_WAIT_S if config.processor_return_wait_s is None else config.processor_return_wait_s
 
 
 def check_places_of_workers(engine: Engine, config: Config) -> None:

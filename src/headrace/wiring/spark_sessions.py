@@ -61,13 +61,18 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
             app.name,
             log_dir_of(config),
             [str(app.folder)] if app.folder else [],
-            secret_values(config.kafka),
+            client_secrets(config),
         )
     if jars or (slot.given is not None and is_kafka(config.system)):
         # Where it was started too: a JVM that has run another Spark takes no more on its class path.
         session.add_jars(made, jars)
     slot.running = made
     return made, slot.given is None
+
+
+def client_secrets(config: Config) -> tuple[str, ...]:
+    """The passwords of Kafka and of ZooKeeper, which Spark is not to show."""
+    return (*secret_values(config.kafka), *secret_values(config.zookeeper))
 
 
 def log_dir_of(config: Config) -> Path:
@@ -102,6 +107,16 @@ def local_slots(config: Config) -> int | None:
         return None
     cores = local.group(1) or "1"
     return (os.cpu_count() or 1) if cores == "*" else int(cores)
+
+
+def slots_here(app: Application, config: Config) -> int:
+    """How many containers the Spark of this process runs at once, before it is started; its master is not elsewhere."""
+    from headrace.adapters.spark.session import slots_of
+
+    open_one = app.session.given if app.session.running is None else app.session.running
+    slots = local_slots(config) if open_one is None else slots_of(open_one)
+    assert slots is not None, f"spark.master {config.spark['master']!r} is elsewhere"
+    return slots
 
 
 def spark_engine(app: Application, config: Config) -> Any:

@@ -15,7 +15,7 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 _PART = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,200}")
 _EXAMPLE = "such as zookeeper://localhost:2181/headrace, or zookeeper://a:2181,b:2181,c:2181/headrace for an ensemble"
 _MECHANISMS = ("DIGEST-MD5", "GSSAPI", "PLAIN")
-_KNOWN = (
+SETTINGS = (
     "connect.timeout.ms", "digest.password", "digest.username", "operation.timeout.ms", "sasl.mechanism", "sasl.password",
     "sasl.principal", "sasl.service", "sasl.username", "session.timeout.ms",
 )  # fmt: skip
@@ -43,8 +43,9 @@ def connection_of(url: str, zookeeper: Mapping[str, str]) -> Connection:
     """From a group's address and the `zookeeper.*` settings, without their prefix; `ConfigError` names what does not fit."""
     servers, root = _address(url)
     for name in sorted(zookeeper):
-        if name not in _KNOWN:
-            raise ConfigError(f"zookeeper.{name} is not known", f"known are {', '.join(f'zookeeper.{one}' for one in _KNOWN)}")
+        if name not in SETTINGS:
+            known = ", ".join(f"zookeeper.{one}" for one in SETTINGS)
+            raise ConfigError(f"zookeeper.{name} is not known", f"known are {known}")
     digest, sasl = _digest(zookeeper), _sasl(zookeeper)
     if digest is not None and sasl is not None:
         raise ConfigError(
@@ -135,5 +136,7 @@ def _milliseconds(given: Mapping[str, str], name: str, default: int, least: int)
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ConfigError(f"zookeeper.{name} = {text!r}: expected a number of milliseconds of at least {least}")
+        raise ConfigError(
+            f"zookeeper.{name} = {text!r}: expected a number of milliseconds of at least {least}", f"unset it is {default}"
+        )
     return int(text)

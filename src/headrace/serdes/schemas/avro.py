@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from headrace.environment import of_extra
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import NoOneTypeError, SparkType
 from headrace.serdes.schemas.avro_types import Check, check_of, readable, type_of
 from headrace.serdes.schemas.base import References, TextSchemaSerde, fingerprint_of, reason
-from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from headrace.environment import of_extra
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes.ddl import ArrayType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
@@ -22,7 +23,6 @@ from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import encoded_each
 from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde, fingerprint_of
-from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}

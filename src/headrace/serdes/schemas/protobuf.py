@@ -12,11 +12,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from headrace.environment import of_extra
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import NoOneTypeError, SparkType
 from headrace.serdes.schemas.base import SchemaSerde
 from headrace.serdes.schemas.protobuf_types import fill, type_of, value_of
-from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText, of_extra
+from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText
 from headrace.serdes.typed import V
 
 _HEAD_BYTES = 5  # of the wire format, before the message's place: a 0, and the id of the schema

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from headrace.errors import ConfigError, RegistryError, SetupError
+from headrace.environment import of_extra
+from headrace.errors import ConfigError, RegistryError
 
 T = TypeVar("T")
 RETRIES_MAX = 2
@@ -26,18 +26,6 @@ _UNKNOWN_KEPT_S = 30.0  # one bad producer must not mean a request per record
 _UNKNOWN_MAX = 1000
 _DENIED = (401, 403)
 _NOT_FOUND = 404
-
-
-@contextmanager
-def of_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Around the imports that an extra brings; `SetupError` naming the missing package and the extra."""
-    try:
-        yield
-    except ImportError as error:
-        missing = (error.name or str(error)).partition(".")[0]
-        raise SetupError(
-            f"{purpose} needs the package {missing}, which is not installed", f"pip install 'headrace[{extra}]'"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
