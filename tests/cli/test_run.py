@@ -128,6 +128,31 @@ def test_an_unknown_key_and_a_bad_until_are_refused(in_process: Run) -> None:
     assert "expected caught-up, found 'caughtup'; did you mean 'caught-up'?" in misspelt.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--processor-id", "a"], "error: processor_id is 'a', and coordinator is not set"),
+        (["--coordinator", "zookeeper://127.0.0.1:1/x"], "error: system 'log:./data': a group runs on Kafka"),
+        (["--coordinator", "zookeeper://127.0.0.1:1/x", "--set", "system=kafka://127.0.0.1:1"], "processor_id is not set"),
+        (
+            ["--coordinator", "localhost:2181", "--processor-id", "a", "--set", "system=kafka://127.0.0.1:1"],
+            "coordinator 'localhost:2181': expected zookeeper://HOST:PORT/ROOT",
+        ),
+    ],
+)
+def test_a_wrong_start_in_a_group_is_refused_and_says_what_to_do(in_process: Run, options: list[str], said: str) -> None:
+    result = in_process("run", "failing.py", *options)
+    assert result.exit_code == 1 and said in result.stderr and "\nhint: " in result.stderr, result.stderr
+    with hr.open_system("log:./data") as system:
+        assert system.applications() == []
+
+
+def test_an_empty_option_of_a_group_is_wrong_usage(in_process: Run) -> None:
+    for option in ("--coordinator", "--processor-id"):
+        result = in_process("run", "failing.py", option, " ")
+        assert result.exit_code == 2 and f"{option}: expected a text, found ' '" in result.stderr, result.stderr
+
+
 def test_records_that_go_through_a_repartition_stream_are_not_counted_twice(in_process: Run, tmp_path: Path) -> None:
     (tmp_path / "twice.py").write_text(TWICE)
     result = in_process("run", "twice.py", "--until", "caught-up", "--no-progress")

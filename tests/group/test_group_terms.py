@@ -16,6 +16,7 @@ from headrace.adapters.common.lease_holder import boot_id
 from headrace.adapters.zookeeper.connection import connection_of
 from headrace.config.loading import load_config
 from headrace.group.layout import GroupName
+from headrace.testing import Driver
 from headrace.wiring import config_of
 from headrace.wiring.group_terms import GroupTerms, check_group, is_in_group, open_group_of, open_terms
 from headrace.wiring.spark_sessions import client_secrets
@@ -157,6 +158,13 @@ def test_only_a_processor_of_a_group_has_an_id() -> None:
     with pytest.raises(hr.ConfigError, match=r"processor_id is 'a', and coordinator is not set"):
         is_in_group(load_config(None, {}, {"processor_id": "a"}))
     assert not is_in_group(load_config(None, {}, {}))
+
+
+def test_the_test_driver_runs_an_application_of_a_group_alone(tmp_path: Path) -> None:
+    with Driver(counting(settings(tmp_path))) as driver:
+        driver.send("flights", "a", 1)
+        driver.run()
+        assert [record.value for record in driver.read("counts")] == [1]
 
 
 # --- the terms ------------------------------------------------------------------------------------------------------------
