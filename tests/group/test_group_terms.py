@@ -152,6 +152,8 @@ def test_it_is_refused_before_spark_or_kafka_is_touched(tmp_path: Path) -> None:
         forwarding(settings(tmp_path)).run(until="caught-up")
     with pytest.raises(hr.ConfigError, match="coordinator is not set"):
         forwarding(settings(tmp_path, coordinator=None)).start()
+    with pytest.raises(hr.NotSupportedError, match="groups are not supported yet"):
+        forwarding(settings(tmp_path)).start()  # never alone
 
 
 def test_only_a_processor_of_a_group_has_an_id() -> None:
