@@ -54,6 +54,8 @@ class Run:
             "local_store_dir": f"{self.folder}/stores/{self.location or self.processor_id}",
             "trigger_interval_ms": 20,
             "idle_timeout_s": 0.2,
+            "partition_check_interval_s": 0.2,
+            "settle_time_s": 0.5,
             "elasticity_factor": self.factor,
             "processor_return_wait_s": 5.0,
             "zookeeper.session.timeout.ms": self.session_ms,

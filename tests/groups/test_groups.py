@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from groups.group import Group, group_on
+from groups.group import PARTITIONS, Group, group_on
 
 
 @pytest.fixture
@@ -109,12 +109,14 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     group.await_shares("a", "b")
     group.send(40)
     group.await_all()
-    hr.elasticity(group.application()).set(2)
+    with hr.elasticity(group.application()) as elasticity:
+        elasticity.set(2)
     group.until(lambda: sum(map(len, group.tasks_of().values())) == 16)
     group.send(40)
     group.await_all()
-    group.system.expand_stream(f"{group.name}-words", 6)
-    group.until(lambda: sum(map(len, group.tasks_of().values())) > 16)
+    version = group.version()
+    group.system.expand_stream(f"{group.name}-words", 2 * PARTITIONS)
+    group.until(lambda: group.version() > version)
     group.send(40)
     group.await_all()
     group.stop_all()

@@ -35,7 +35,7 @@ GUARD_S = 0.1
 TURN_S = 0.5  # from one look of a leader to the next
 TIDY_S = 30.0
 STOP_WAIT_S = 60.0
-UNAVAILABLE_S = 300.0  # how long Kafka may not answer before this processor gives up
+UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,11 +133,13 @@ class GroupJob:
                 self._turn()
                 unanswered_s = None
             except UnavailableError as error:
+                if not self._group.lease.holds(self._group.now_s()):
+                    unanswered_s = None  # of ZooKeeper: the whole group waits for it, for as long as it takes
+                    self._member.drop(error.message)
                 unanswered_s = unanswered_s or time.monotonic()
                 if time.monotonic() - unanswered_s > UNAVAILABLE_S:
                     raise
                 LOG.warning("%s", error.message)
-                self._member.waiting_for = error.message
                 self._stopping.wait(1.0)
             except JobHeldError:
                 raise
@@ -264,7 +266,7 @@ class GroupJob:
             "running": self.is_running,
             "processor_id": launched.registration.processor_id,
             "is_leader": self._coordinator is not None,
-            "waiting_for": "" if generation is not None else self._member.waiting_for,
+            "waiting_for": self._member.waiting_for,
             "epoch": 0 if generation is None else generation.plan.epoch,
             "job_model": 0 if generation is None else generation.plan.model.version,
             "metrics": shown_job_metrics(launched.preparer.planner.backend.metrics),

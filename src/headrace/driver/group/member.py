@@ -83,7 +83,7 @@ class Member:
         self._last: Generation | None = None  # the one before, for what it has counted
         self._maintenance = OwnMaintenance(group)
         self._error: BaseException | None = None
-        self.waiting_for = "a place in the group"
+        self.waiting_for = "a place in the group"  # empty while it works
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
@@ -113,7 +113,8 @@ class Member:
 
     def drop(self, why: str) -> None:
         """End at once: what rounds have not committed is dropped."""
-        if self._grant is not None:
+        if self._grant is not None and not self.waiting_for:
+            self.waiting_for = why
             self._fail(FencedError(f"rounds are dropped: {why}"))
 
     def close(self) -> None:
@@ -179,8 +180,8 @@ class Member:
         plan = replace(plan, checkpoints={**plan.checkpoints, **found})
         tasks = len(tasks_of(plan.model, [self.processor_id]))
         LOG.info("job model %d: this processor has %d tasks, under grant %d", plan.model.version, tasks, grant.number)
-        self._grant = grant
         self._run(plan)
+        self._grant = grant
         reached("group", 10)
 
     def _hear(self) -> None:
@@ -209,7 +210,7 @@ class Member:
         generation = Generation(prepared, self._backend, self._pace, None, watch, self._fail)
         if self._last is not None:
             generation.inherit_from(self._last)
-        self.generation = generation
+        self.generation, self.waiting_for = generation, ""
         generation.start()
 
     # --- what people see --------------------------------------------------------------------------------------------
