@@ -54,3 +54,13 @@ def test_while_the_job_runs(world: Counted) -> None:
             job.wait(60)
     finally:
         job.stop()
+
+
+@pytest.mark.parametrize("ask", ["beginning_offsets", "end_offsets", "high_watermarks"])
+def test_a_stream_of_a_job_that_is_missing_was_deleted_whatever_is_asked_of_it(world: Counted, ask: str) -> None:
+    """Between a deletion and the next creation a job may ask for any of these first."""
+    with hr.open_system(world.url) as system:
+        system.pin({world.stream("in"): system.describe_stream(world.stream("in")).id})
+        world.delete(create=False)
+        with pytest.raises(IncompatibleChangeError, match=rf"'{world.name}-in' was deleted while the application runs"):
+            getattr(system, ask)(world.stream("in"))

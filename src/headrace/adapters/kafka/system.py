@@ -7,6 +7,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -226,6 +227,16 @@ class KafkaSystem(System):
                 "run the application under another name, to begin with the streams as they are",
             )
 
+    @contextmanager
+    def _explaining(self, name: str) -> Iterator[None]:
+        """Where a stream cannot be asked about: that it was deleted, if it was pinned and that is why."""
+        try:
+            yield
+        except (StorageError, StreamNotFoundError):
+            if name in self._pinned:
+                self._check_pinned(name)
+            raise
+
     def _topic(self, name: str) -> Topic | None:
         if not isinstance(name, str) or not name:
             return None
@@ -282,17 +293,15 @@ class KafkaSystem(System):
         return records.consume(self.client, stream, ranges_to_read(stream, bounds, partitions, start), key, value)
 
     def beginning_offsets(self, stream: str) -> dict[int, int]:
-        return self._admin.beginnings(self._found(stream))
+        """`IncompatibleChangeError` for a stream that was pinned, and is missing."""
+        with self._explaining(stream):
+            return self._admin.beginnings(self._found(stream))
 
     def end_offsets(self, stream: str) -> dict[int, int]:
         """`IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated."""
         pinned = stream in self._pinned
-        try:
+        with self._explaining(stream):
             ends = self._admin.ends(self._found(stream, known=pinned))
-        except StorageError:
-            if pinned:
-                self._check_pinned(stream)
-            raise
         if pinned:
             self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
         return ends
@@ -309,7 +318,9 @@ class KafkaSystem(System):
         return {name: found[name].partitions for name in sorted(found)}
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
-        return self._admin.ends(self._found(stream), UNCOMMITTED)
+        """`IncompatibleChangeError` for a stream that was pinned, and is missing."""
+        with self._explaining(stream):
+            return self._admin.ends(self._found(stream), UNCOMMITTED)
 
     def held_back_by(self, stream: str) -> dict[int, str]:
         stable, written = self.end_offsets(stream), self.high_watermarks(stream)
