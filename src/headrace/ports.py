@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from headrace.core.group.grants import Grants
-from headrace.core.metrics.table import MetricValues
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import NotSupportedError
@@ -300,7 +299,6 @@ class CoordinatorStore(JobReader, Protocol):
 
     def numbers_used(self) -> int:
         """The highest number that any epoch or grant ever had."""
-        return 0
 
     def write_grants(self, epoch: int, grants: Grants) -> None:
         """Put these in force, in place of those that were, read back: an attempt that looks from now on stops if its own is
@@ -372,12 +370,10 @@ class ProcessorStore(Protocol):
         grant. Their lanes were fenced before."""
 
     def check_epoch(self, epoch: int) -> None:
-        """`FencedError` if a newer epoch is in force, or the grant `epoch` is not; `UnavailableError` where what is in force
-        cannot be seen now."""
+        """`FencedError` if a newer epoch is in force, or the grant `epoch` is not; `UnavailableError` where that is unknown."""
 
     def heard(self, sub_topology: str | None) -> Sequence[Checkpoint]:
-        """In a group what the tasks of other processors have committed since the last call; some of it may come again, and
-        none waits for their rounds."""
+        """In a group what the tasks of other processors have committed since the last call; some may come again."""
         return ()
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
@@ -402,17 +398,3 @@ class ProcessorStore(Protocol):
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """For eyes, never for decisions: not tied to an epoch, and it may be lost."""
-
-
-class MetricsSink(Protocol):
-    """Where the driver takes what it measures: the metrics of `core.metrics.table`. It may keep them or export them. Called
-    from several threads, a few times per round; each call is quick, and none raises. `sub_topology`: its title, `""` for what
-    is the job's own. Of a sub-topology with more tasks than `core.metrics.observations.OBSERVED_TASKS_MAX` what has the task
-    as label comes as `sum` and `max` in its place: of counters the highest of each record."""
-
-    def begin(self, sub_topology: str) -> None:
-        """A new plan is in force: its counters begin at 0, and tasks and containers of before may not exist any more."""
-
-    def record(self, sub_topology: str, values: MetricValues, began_s: float, ended_s: float) -> None:
-        """What was measured between two times of a clock that only goes forward: of counters what is added, of gauges the value
-        at the end of it. What is not named has not changed."""

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import job as driver_job
-from headrace.driver.job import JobPreparer
+from headrace.driver.job_preparer import JobPreparer
 from headrace.errors import UnavailableError
 from support.world import started, waited
 

@@ -1,7 +1,7 @@
 """A processor of a standalone group, in a process that tests kill, stop and wake: `python child.py serve` forks them.
 
-It numbers the words of each key, and behind a repartition stream those of each last digit of a key. What it works on, and when, goes to a file: a
-line per round, by a clock that all processes share.
+It numbers the words of each key, and behind a repartition stream those of each last digit of a key. What it works on, and when,
+goes to a file: a line per round, by a clock that all processes share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A standalone group of real processes, on a real Kafka and a real ZooKeeper; and what is checked of it, by rules of its own."""
+"""A standalone group of real processes, on a real Kafka and a real ZooKeeper; and what is checked of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ class Group:
                 spans.setdefault(task, []).append((float(began_s), float(ended_s), who))
         for task, mine in spans.items():
             mine.sort()
-            for one, after in zip(mine, mine[1:], strict=False):
+            for one, after in pairwise(mine):
                 assert one[2] == after[2] or one[1] <= after[0], f"{one} and {after} worked on {task}"
         return sum(map(len, spans.values()))
 

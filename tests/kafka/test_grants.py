@@ -68,7 +68,8 @@ class Group:
         return made
 
     def attempt(self, base: Checkpoint, grant: int, number: int) -> tuple[LaneTransaction, Checkpoint]:
-        made = self.checkpoint(base.task, RoundId(grant, None, number), base.job_model_version, 1 + max(base.positions.values()))
+        position = 1 + max(base.positions.values())
+        made = self.checkpoint(base.task, RoundId(grant, None, number), base.job_model_version, position)
         lane = Lane(self.name, "source", self._lane(base), grant, str(made.round_id), self.system.client, 60_000)
         transaction = LaneTransaction(lane)
         assert transaction.check(self._positions(base)) is Verdict.WORK
@@ -164,7 +165,7 @@ def test_an_attempt_that_slept_through_a_change_is_fenced(group: Group) -> None:
 
 
 def test_a_driver_that_takes_over_ends_all_grants_and_the_other_way_round(group: Group) -> None:
-    _, epoch, bases = begun(group)
+    _, _, bases = begun(group)
     alone = group.leader()
     with pytest.raises(JobHeldError):
         alone.acquire(ALONE, 1)

@@ -6,8 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from headrace.core.elasticity.recut import Recut
 from headrace.core.metrics.observations import SubTopologyObservation
@@ -16,7 +16,8 @@ from headrace.driver.autosizing import LookedAt
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
-from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
+from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
@@ -41,31 +42,6 @@ STATUS_S = 0.5
 SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
-
-
-class RoundMaintenance(Protocol):
-    """What follows rounds, see `driver.maintenance`; in a group a processor has less of it than a single driver."""
-
-    def began(self, runner: SubTopologyRunner) -> None: ...
-
-    def committed(self, runner: SubTopologyRunner) -> None: ...
-
-    def keep(self) -> None: ...
-
-    def keep_locality(self) -> None: ...
-
-    def tidy(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedJob:
-    """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background. `phases_s`: what
-    took how long."""
-
-    plan: JobPlan
-    runners: tuple[SubTopologyRunner, ...]
-    maintenance: RoundMaintenance
-    phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Generation:

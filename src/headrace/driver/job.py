@@ -13,66 +13,27 @@ from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY, SCALES
 from headrace.core.elasticity.scales import refusal_of
 from headrace.core.metrics.observations import SubTopologyObservation
-from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
+from headrace.driver.generation import SYSTEM_WAIT_S, Generation
 from headrace.driver.holding import HEARTBEAT_S, take_application
+from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import JobStatus
-from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.planning.job_planner import JobPlanner
-from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.scheduling import CaughtUp
-from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobReader
-from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JobPreparer:
-    """Makes plans of one application, and their runners. `clock_us` times plans and versions of the state."""
-
-    planner: JobPlanner
-    files: StateFiles
-    paths: WorkerPaths
-    clock_us: Callable[[], int]
-
-    def prepare(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> PreparedJob:
-        """Plan and commit under `epoch`. `before`: the plan of a job that runs, `requests`: why it needs another one."""
-        planner = self.planner
-        plan = planner.plan(epoch, self.clock_us(), before, requests)
-        maintenance = Maintenance(plan, planner.backend, self.files, planner.config, self.clock_us)
-        reached("start", 11)
-        if before is None:
-            for note in plan.notes:
-                planner.log(note)
-            maintenance.clear_up()
-        planner.backend.processor_store.begin(epoch, plan.model)
-        self.paths.control.begin(epoch)
-        if planner.backend.restoration is not None:
-            planner.backend.restoration.begin(epoch)
-        return PreparedJob(plan, tuple(self.runner_of(sub, plan) for sub in plan.subs), maintenance)
-
-    def runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
-        """What runs the rounds of a sub-topology under `plan`."""
-        config = self.planner.config
-        max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
-        threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
-        restored = config.restore_inline_bytes
-        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead, restored)
-        return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

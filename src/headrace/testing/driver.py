@@ -27,9 +27,9 @@ from headrace.core.rewind.startpoint_rules import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import PreparedJob
 from headrace.driver.job import LaunchedJob
 from headrace.driver.planning.job_plan import Pace
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler

@@ -114,9 +114,9 @@ def start(
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
     config = config or config_of(app, overrides)
     if is_in_group(config):
-        from headrace.wiring.group_launch import joined
+        from headrace.wiring.group_launch import started_in_group
 
-        return joined(app, config, until, engine, log)
+        return started_in_group(app, config, until, engine, log)
     return started(app, config, until, engine, log)
 
 

@@ -16,7 +16,7 @@ from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.coordinator import GroupSettings
 from headrace.driver.group.group_job import GroupJob, LaunchedProcessor
 from headrace.driver.group.group_planner import GroupPlanner
-from headrace.driver.job import JobPreparer
+from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
@@ -34,7 +34,7 @@ from headrace.wiring.spark_sessions import spark_engine
 LOG = logging.getLogger("headrace")
 
 
-def joined(
+def started_in_group(
     app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
 ) -> GroupJob:
     """Take part in the group that `config` names; on any error everything that was opened is closed again. `engine` None is
@@ -65,7 +65,7 @@ def _launched(
     topology, stateful = app.topology(), any(map(has_state, sub_topologies_of(app.topology())))
     system = open_configured(config)
     closers.append(system.close)
-    # One store takes the application where this processor leads; its own rounds read by another, which waits for nobody.
+    # One store takes the application where this processor leads; its own rounds read by another, which never waits.
     store, reader, rounds = system.job_store(app.name), system.job_store(app.name), system.processor_store(app.name)
     elsewhere = requests_elsewhere(config, app.name, closers)
     if engine is None:

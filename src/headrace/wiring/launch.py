@@ -17,7 +17,8 @@ from headrace.core.topology.resolution import has_open_types, resolved, through_
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.holding import kept, take_application
-from headrace.driver.job import Job, JobPreparer, LaunchedJob
+from headrace.driver.job import Job, LaunchedJob
+from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine

@@ -121,8 +121,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         return self._epoch
 
     def _read_back(self) -> None:
-        """Whether the epoch and the grants in force are what was written: as the metadata has them, and as the position of the
-        coordinator's group, which workers read."""
+        """Whether the epoch and the grants in force are those of this store: as the metadata has them, and as the position of
+        the coordinator's group, which workers read."""
         stored = entries_of(self._metadata.refresh(), JOB)
         position = committed_in_force(self._client, self.application, self._deadline)
         if (int(stored.get("epoch", b"0")), position) != (self._epoch, _in_force(self._epoch, self._grants)):

@@ -91,6 +91,10 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
             raise
         return int(epoch)
 
+    def numbers_used(self) -> int:
+        row = self._one("SELECT epoch FROM jobs WHERE application = ?")
+        return 0 if row is None else int(row[0])
+
     def lanes_used(self) -> Mapping[str, int]:
         return {}
 

@@ -12,7 +12,7 @@ from headrace.model.names import few
 class SittingOut:
     """The lanes of a sub-topology that take no part in a round, with what each waits for. `inline`: those that restore in a
     round whatever their stores lack, as that could not be done before. `elsewhere`: those that another processor of a group
-    runs, which are waited for by nobody.
+    runs, which no round here waits for.
 
     >>> out = SittingOut({2: "the state of Partition_2"}).with_absent({0: "host-1", 1: "host-2", 2: "host-2"}, {"host-2"})
     >>> out.text

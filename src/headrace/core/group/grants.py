@@ -2,7 +2,7 @@
 
 A *grant* is the right of one incarnation of a processor to commit in its containers. Its number is of the counter of the
 epochs, so that the round ids of all processors and drivers differ for ever. A processor gets a new one whenever its portion of
-the plan changes, and when it registers anew.
+the plan changes, and when it registers again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Grants = Mapping[str, Grant]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What stands at the broker of who may commit: the coordinator's epoch and, in a group, the numbers of the grants. None:
+    """Who may commit, as the broker has it: the coordinator's epoch and, in a group, the numbers of the grants. None:
     there is one driver, and its epoch alone counts.
 
     >>> InForce(7).allows(7), InForce(7, frozenset({5, 6})).allows(7), InForce(7, frozenset({5, 6})).allows(5)
@@ -66,10 +66,10 @@ class GroupChange:
     grants: Grants
 
 
-def slots_of(processor_id: str, location_id: str | None, slots: int) -> tuple[Member, ...]:
+def processor_slots(processor_id: str, location_id: str | None, slots: int) -> tuple[Member, ...]:
     """What containers are assigned to: the first slot has the id of the processor itself.
 
-    >>> [one.id for one in slots_of("p", "host-1", 3)]
+    >>> [one.id for one in processor_slots("p", "host-1", 3)]
     ['p', 'p#1', 'p#2']
     """
     ids = (processor_id if number == 0 else f"{processor_id}{SLOT}{number}" for number in range(slots))
@@ -102,7 +102,7 @@ def lanes_of(model: JobModel, processors: Collection[str]) -> dict[str, frozense
     }
 
 
-def tasks_of(model: JobModel, processors: Collection[str]) -> frozenset[TaskName]:
+def processor_tasks(model: JobModel, processors: Collection[str]) -> frozenset[TaskName]:
     """The tasks that these processors have."""
     containers = (one for sub in model.sub_topologies for one in sub.containers if processor_of(one) in processors)
     return frozenset(task.name for container in containers for task in container.tasks)
@@ -115,7 +115,7 @@ def portion_of(model: JobModel, processor_id: str) -> JobModel:
     return replace(model, sub_topologies=tuple(replace(sub, containers=mine) for sub, mine in zip(subs, own, strict=True)))
 
 
-def portions_of(model: JobModel | None, startpoints: Collection[str]) -> dict[str, Portion]:
+def processor_portions(model: JobModel | None, startpoints: Collection[str]) -> dict[str, Portion]:
     """All of a plan that a processor's work depends on, by the id of each that has containers: these, which of their partitions
     others read as well, and what is not of the assignment at all. `startpoints`: ids of those in force."""
     if model is None:

@@ -1,7 +1,7 @@
 """What the leader of a standalone group does: it alone has the epoch, makes job models, and gives grants. Seed: SEP-11.
 
 Kafka is the truth. ZooKeeper says who is there and who leads, and tells processors what is coming: nothing that it loses or
-delays lets anybody commit what the grants do not allow.
+delays lets a processor commit what the grants do not allow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headrace.codec.documents import encode
-from headrace.core.group.grants import GroupShape, holders_of, members_in, slots_of
+from headrace.core.group.grants import GroupShape, holders_of, members_in, processor_slots
 from headrace.core.group.membership import candidates_of
 from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, is_left_over, next_version
 from headrace.core.group.settling import Settling
@@ -84,7 +84,7 @@ class GroupCoordinator:
         if self._store.job_model() is not None:
             self._planned(None)
             if is_run_new and not self._store.grants() and self._maintenance is not None:
-                self._maintenance.clear_up()  # nobody can commit anything now
+                self._maintenance.clear_up()  # no processor can commit now
         self._leading.write_run(self.run)
         threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True).start()
 
@@ -207,7 +207,7 @@ class GroupCoordinator:
         candidates = candidates_of(state.members, code, PROCESSORS_MAX, holders)
         there = {one.processor_id: one for one in candidates.chosen if one.processor_id is not None}
         registered = [one.registration for one in candidates.chosen if one.registration is not None]
-        processors = [slot for one in registered for slot in slots_of(one.processor_id, one.location_id, one.slots)]
+        processors = [slot for one in registered for slot in processor_slots(one.processor_id, one.location_id, one.slots)]
         away = self._settling.counted - self._settling.present.keys()
         processors += [] if model is None else members_in(model, away)
         if not processors:

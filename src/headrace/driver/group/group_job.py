@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES
+from headrace.core.elasticity.scales import refusal_of
 from headrace.core.group.membership import (
     DuplicateAction,
     duplicate_action,
@@ -20,14 +23,16 @@ from headrace.core.group.runs import run_as_leader, run_as_member
 from headrace.core.group.state import GroupMember, GroupState, Registration
 from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
 from headrace.driver.group.group_planner import GroupPlanner
-from headrace.driver.group.member import Member
-from headrace.driver.job import JobPreparer
+from headrace.driver.group.processor_rounds import ProcessorRounds
+from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Pace
-from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
+from headrace.environment import this_user
+from headrace.errors import ConfigError, FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
 from headrace.group.lease_keeper import LeaseKeeper
 from headrace.group.processor_group import LOOK_S, ProcessorGroup
+from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobReader
 
 LOG = logging.getLogger("headrace.group")
@@ -41,8 +46,8 @@ UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKee
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedProcessor:
     """What a processor of a group runs with. `plans` and `reader`: for its own containers; `leading`: plans with a store that
-    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made a
-    registration is known to have ended. `close`: closes what was opened."""
+    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made
+    a registration is known to have ended. `close`: closes what was opened."""
 
     registration: Registration
     settings: GroupSettings
@@ -64,7 +69,7 @@ class GroupJob:
     def __init__(self, launched: LaunchedProcessor, pace: Pace) -> None:
         self._launched, self._pace, self._group = launched, pace, launched.group
         id_, plans = launched.registration.processor_id, launched.plans
-        self._member = Member(id_, launched.preparer, plans, launched.reader, launched.group, pace)
+        self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
         self._sequence: int | None = None
@@ -103,9 +108,21 @@ class GroupJob:
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
-        generation = self._member.generation
+        generation = self._rounds.generation
         if generation is not None:
             generation.wake()
+
+    def set_elasticity(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
+    ) -> str:
+        """Ask for another scale, which the leader applies; the id of the request. See `driver.job.Job.set_elasticity`."""
+        request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
+        generation, planner = self._rounds.generation, self._launched.preparer.planner
+        why = None if generation is None else refusal_of(request, generation.plan.scale_terms)
+        if why is not None:
+            raise ConfigError(why)
+        metadata = planner.backend.system.metadata_store(planner.topology.application)
+        return metadata.request(SCALES, encode(request))
 
     def _live(self) -> None:
         guard = threading.Thread(target=self._guard, name="headrace-lease-guard", daemon=True)
@@ -135,7 +152,7 @@ class GroupJob:
             except UnavailableError as error:
                 if not self._group.lease.holds(self._group.now_s()):
                     unanswered_s = None  # of ZooKeeper: the whole group waits for it, for as long as it takes
-                    self._member.drop(error.message)
+                    self._rounds.drop(error.message)
                 unanswered_s = unanswered_s or time.monotonic()
                 if time.monotonic() - unanswered_s > UNAVAILABLE_S:
                     raise
@@ -159,7 +176,7 @@ class GroupJob:
         """A processor whose lease has ended works no more, whatever its other threads are in."""
         while not self._stopping.wait(GUARD_S):
             if not self._group.lease.holds(self._group.now_s()):
-                self._member.drop("ZooKeeper has not answered for two thirds of the session's timeout")
+                self._rounds.drop("ZooKeeper has not answered for two thirds of the session's timeout")
 
     def _register(self) -> None:
         self._sequence = self._group.register(self._launched.registration)
@@ -170,7 +187,7 @@ class GroupJob:
     def _turn(self) -> None:
         if self._group.sequence is None or not self._group.confirm():
             self._lead_no_more()
-            self._member.drop("its registration is gone")
+            self._rounds.drop("its registration was removed")
             self._register()
         state = self._group.state()
         sequence = self._group.sequence
@@ -188,7 +205,7 @@ class GroupJob:
             self._lead(state, sequence)
         else:
             self._lead_no_more()
-        self._member.follow(state, sequence, is_leader=is_leader)
+        self._rounds.follow(state, sequence, is_leader=is_leader)
 
     def _takes_part(self, state: GroupState, sequence: int) -> bool:
         """False while another processor has this one's id; `JobHeldError` where it keeps it."""
@@ -206,7 +223,7 @@ class GroupJob:
                 LOG.info("%s has ended: its registration is removed", duplicate_text(other))
                 self._group.remove_duplicate(other)
             case DuplicateAction.WAIT:
-                self._member.waiting_for = f"the end of the other one: {duplicate_text(other)}"
+                self._rounds.waiting_for = f"the end of the other one: {duplicate_text(other)}"
             case _:
                 raise JobHeldError(
                     f"two processors of the group have one id: {duplicate_text(other)}",
@@ -226,10 +243,10 @@ class GroupJob:
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
             coordinator.begin(parts.lease(run.id), is_run_new=run.id == new_id)
             self._coordinator, self._run_id = coordinator, run.id
-        coordinator.look(state, self._member.runners, time.monotonic())
+        coordinator.look(state, self._rounds.runners, time.monotonic())
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
-            coordinator.tidy(self._member.runners)
+            coordinator.tidy(self._rounds.runners)
 
     def _lead_no_more(self, *, is_last: bool = False) -> None:
         coordinator, self._coordinator = self._coordinator, None
@@ -241,7 +258,7 @@ class GroupJob:
 
     def _leave(self) -> None:
         """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
-        self._member.close()
+        self._rounds.close()
         members = self._group.state().members
         is_last = all(one.sequence == self._group.sequence for one in members)
         self._lead_no_more(is_last=is_last)
@@ -250,7 +267,7 @@ class GroupJob:
 
     def _give_up(self) -> None:
         """End as if killed: its session ends, and the others take its tasks at once."""
-        for end in (self._member.close, self._lead_no_more, self._group.close):
+        for end in (self._rounds.close, self._lead_no_more, self._group.close):
             try:
                 end()
             except HeadraceError as error:
@@ -260,16 +277,16 @@ class GroupJob:
 
     def status(self) -> ProcessorStatus:
         """The status of this processor's share of the job."""
-        generation, launched = self._member.generation, self._launched
+        generation, launched = self._rounds.generation, self._launched
         return {
             "application": launched.preparer.planner.topology.application,
             "running": self.is_running,
             "processor_id": launched.registration.processor_id,
             "is_leader": self._coordinator is not None,
-            "waiting_for": self._member.waiting_for,
+            "waiting_for": self._rounds.waiting_for,
             "epoch": 0 if generation is None else generation.plan.epoch,
             "job_model": 0 if generation is None else generation.plan.model.version,
             "metrics": shown_job_metrics(launched.preparer.planner.backend.metrics),
             "rejected_executors": {},
-            "sub_topologies": self._member.status(),
+            "sub_topologies": self._rounds.status(),
         }

@@ -17,7 +17,7 @@ from headrace.core.group.grants import (
     after_change,
     changing,
     lanes_of,
-    portions_of,
+    processor_portions,
 )
 from headrace.core.group.proposals import Portion
 from headrace.core.job_plan.draft import Draft
@@ -92,7 +92,8 @@ class GroupPlanner:
         planner, backend = self.planner, self.planner.backend
         config, system, store = planner.config, backend.system, backend.store
         slots = backend.engine.slots
-        terms = terms_of(planner.topology, config, system.name, slots, None, order.is_replan, planner.sides, order.shape)
+        terms = terms_of(planner.topology, config, system.name, slots, None, order.is_replan, planner.sides)
+        terms = replace(terms, processors=order.shape.processors, next_version=order.shape.version)
         config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
         elsewhere = None if backend.elsewhere is None else backend.elsewhere.requests()
@@ -103,8 +104,8 @@ class GroupPlanner:
             last_locations={**snapshot.last_locations, **order.last_locations},
         )
         draft = planned(terms, snapshot)
-        before = portions_of(snapshot.model, _ids_in_force(snapshot.startpoints.records))
-        after = portions_of(draft.job_model, _ids_in_force(draft.startpoints))
+        before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
+        after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
         changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
         grants = store.grants() or {}
         ungranted = {id_ for id_ in after if id_ not in grants or grants[id_].registration != order.present.get(id_)}

@@ -27,7 +27,7 @@ assert frozenset(get_args(MetricName)) >= RATED
 
 
 class RecentMetrics:
-    """A `ports.MetricsSink` that keeps what it gets, for the status and for observations. Thread-safe."""
+    """A `core.metrics.sink.MetricsSink` that keeps what it gets, for the status and for observations. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

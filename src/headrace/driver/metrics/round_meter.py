@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
+from headrace.core.metrics.sink import MetricsSink
 from headrace.core.metrics.table import METRICS, MetricLabel, MetricName, MetricValues, sum_and_max
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.task_positions import TaskPositions
@@ -12,7 +13,6 @@ from headrace.exchange.messages import Summary, TaskMeasures
 from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.job_model import SubTopologyModel
 from headrace.model.streams import SSP
-from headrace.ports import MetricsSink
 
 GAUGES_S = 0.5  # from one look at the tasks' positions to the next
 GAUGES_OF_MANY_S = 10.0  # where there are more than `OBSERVED_TASKS_MAX`

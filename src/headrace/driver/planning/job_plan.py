@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from headrace.codec.documents import encode
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.elasticity.scales import ScaleTerms, Waiting
+from headrace.core.metrics.sink import MetricsSink
 from headrace.core.metrics.table import MetricValues
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
 from headrace.core.rewind.rewinds import Rewind
@@ -33,7 +34,7 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import CoordinatorStore, MetricsSink, ProcessorStore, System
+from headrace.ports import CoordinatorStore, ProcessorStore, System
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALE
 from headrace.config.loading import Config
 from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
-from headrace.core.group.grants import GroupChange, tasks_of
+from headrace.core.group.grants import GroupChange, processor_tasks
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.edits import edit_of
@@ -127,7 +127,7 @@ class JobPlanner:
         model, checkpoints = draft.job_model, tuple(draft.checkpoints.values())
         grants = None if change is None else change.grants
         if change is not None:
-            written = tasks_of(model, change.processors)
+            written = processor_tasks(model, change.processors)
             checkpoints = tuple(one for one in checkpoints if one.task in written)
         store.commit_job_model(snapshot.epoch, model, checkpoints, changes, snapshot.checkpoints, grants)
         if draft.done:

@@ -20,7 +20,6 @@ from headrace.codec.job_records import (
     stored_operators,
 )
 from headrace.config.loading import Config
-from headrace.core.group.grants import GroupShape
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import counts_before
@@ -53,10 +52,9 @@ def terms_of(
     locations: Mapping[str, int] | None = None,
     is_replan: bool = False,
     sides: Mapping[str, Sides] | None = None,
-    group: GroupShape | None = None,
 ) -> PlanTerms:
     """What application and configuration say of a plan. `system`: its name in SSPs; `slots` and `locations`: of the
-    engine. `group`: the standalone group that it is for."""
+    engine."""
     subs = sub_topologies_of(topology)
     return PlanTerms(
         topology,
@@ -74,8 +72,6 @@ def terms_of(
         is_replan,
         sides=sides,
         far_us=round(config.event_time_warning_s * 1_000_000),
-        processors=() if group is None else group.processors,
-        next_version=None if group is None else group.version,
     )
 
 

@@ -11,15 +11,16 @@ from dataclasses import replace
 
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
-from headrace.core.group.grants import Grant, holders_of, tasks_of
+from headrace.core.group.grants import Grant, holders_of, processor_tasks
 from headrace.core.group.proposals import may_work
 from headrace.core.group.state import BarrierState, GroupState
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import Generation, PreparedJob
+from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
-from headrace.driver.job import JobPreparer
+from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import JobPlan, Pace
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -61,7 +62,7 @@ class OwnMaintenance:
             LOG.info("where tasks have run could not be stored: %s", error.message)
 
 
-class Member:
+class ProcessorRounds:
     """Runs what this processor is given. `follow` is called by one thread; `drop` by any, when the lease has ended.
 
     `reader`: what is stored of the job, read by a store that holds nothing.
@@ -178,7 +179,7 @@ class Member:
         self._preparer.paths.control.begin(grant.number)
         found = {task: one for sub in plan.subs for task, one in store.recover(grant.number, sub.name).items()}
         plan = replace(plan, checkpoints={**plan.checkpoints, **found})
-        tasks = len(tasks_of(plan.model, [self.processor_id]))
+        tasks = len(processor_tasks(plan.model, [self.processor_id]))
         LOG.info("job model %d: this processor has %d tasks, under grant %d", plan.model.version, tasks, grant.number)
         self._run(plan)
         self._grant = grant
