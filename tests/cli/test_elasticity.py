@@ -147,6 +147,19 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(place: Path, arguments
     assert shown()["requests"] == []
 
 
+def test_tasks_that_all_read_everything_take_no_factor_by_the_name_alone_either(place: Path) -> None:
+    every = hr.App("every", system="log:./data", ssp_grouper="all_ssps_to_every_task", containers=1)
+    every.stream("sales", key=hr.String(), value=hr.Long()).to("sold")
+    caught_up(every)
+    for application_ in ("every", every):
+        with hr.elasticity(application_, "log:./data") as scales:
+            refusal = scales.preview(4).refusal
+            assert refusal is not None and "under ssp_grouper AllSspsToEveryTask: every task reads everything" in refusal
+            assert scales.preview(1, containers=2).refusal is None
+    found = run("set", "4", "--application", "every", "--yes")
+    assert found.exit_code != 0 and "every task reads everything" in found.output, found.output
+
+
 def test_from_python_wrong_values_and_what_is_not_open_are_named(place: Path) -> None:
     caught_up(app())
     with pytest.raises(hr.ConfigError, match=r"hr\.elasticity of application 'shop' is not open\n.*with hr\.elasticity"):
