@@ -68,9 +68,9 @@ class ScaleEffect:
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
     """What a request would do now. `pause_s`: for how long no round ran in earlier changes of this job's scale, the
-    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `is_requested`:
-    open requests bring the same. `for_good`: startpoints that took state back, and cannot be deleted from then on. `refusal`:
-    why it cannot be done."""
+    median; None where none is on record, and of a job that does not run. `superseded`: requests that are not in force yet, and
+    never would be. `is_requested`: open requests bring the same. `for_good`: startpoints that took state back, and cannot be
+    deleted from then on. `refusal`: why it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
@@ -129,7 +129,7 @@ class Elasticity(ApplicationClient):
         return ScalePreview(
             request,
             tuple(_effects(stored, decision)),
-            self._pause_s(),
+            self._pause_s() if self.is_running else None,
             tuple(id_ for id_ in decision.superseded if id_ not in so_far.superseded),
             is_requested=bool(stored.asked.open) and _outcome(decision) == _outcome(so_far),
             for_good=self._for_good(decision),
