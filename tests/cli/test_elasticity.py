@@ -93,10 +93,14 @@ def test_what_is_requested_already_is_not_requested_again(place: Path) -> None:
     back = run("set", "4", "shop.py", "--yes")
     assert back.stdout.count("is withdrawn") == 1, "the first was before"
     assert [one["is_superseded"] for one in shown()["requests"]] == [True, True, False]
-    assert run("show", "shop.py").stdout.count(", superseded by a later one (") == 2
+    assert [one["why"] for one in shown()["requests"]] == ["more keys", None, None]
+    text = run("show", "shop.py").stdout
+    assert text.count(", superseded by a later one (") == 2 and text.count("): more keys\n") == 1
     assert run("set", "4", "shop.py", "--containers", "1", "--yes").stdout.count("requested factor 4, 1 container: ") == 1
     caught_up(app())
     assert factors() == {"source": 4, "by-all": 4} and shown()["requests"] == []
+    superseded = [one["why"] for one in shown()["history"] if one["outcome"] == "superseded"]
+    assert sorted(superseded, key=str) == [None, None, "more keys"]
 
 
 def test_one_that_has_not_run_is_not_mistaken_for_another(place: Path) -> None:
@@ -120,6 +124,14 @@ def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
         assert factors() == {"source": 1, "by-all": 8}
     finally:
         job.stop()
+    asked = run("set", "2", "shop.py", "--sub-topology", "by-all", "--yes", "--json")
+    described = json.loads(asked.stdout)
+    assert described["expected_pause_s"] is None, "it does not run"
+    assert described["effects"][0]["containers"] == [1, 1]
+    stopped = run("set", "keep", "shop.py", "--containers", "auto", "--yes")
+    assert "expected pause: none, as the job is not running" in stopped.stdout, stopped.output
+    asked = run("set", "4", "shop.py", "--sub-topology", "by-all", "--yes", "--json")
+    assert [one["containers"] for one in json.loads(asked.stdout)["effects"]] == [[1, None], [1, None]]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +140,11 @@ def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
         (["set", "3", "shop.py"], "expected a power of two, 1 to 1,024; the nearest are 2 and 4"),
         (["set", "2048", "shop.py"], "expected a power of two, 1 to 1,024"),
         (["set", "0", "shop.py"], "expected a power of two"),
-        (["set", "x", "shop.py"], "expected a whole number, found 'x'"),
+        (["set", "x", "shop.py"], "expected a whole number, or keep, found 'x'"),
         (["set", "shop.py", "4"], "found 'shop.py'; the application comes after it: N shop.py"),
         (["set", "keep", "shop.py"], "keep alone changes nothing"),
-        (["set", "2", "shop.py", "--containers", "0"], "'--containers': expected a whole number, at least 1, found 0"),
-        (["set", "2", "shop.py", "--containers", "some"], "'--containers': expected a whole number, at least 1, found 'some'"),
+        (["set", "2", "shop.py", "--containers", "0"], "'--containers': expected a whole number, at least 1, or auto, found 0"),
+        (["set", "2", "shop.py", "--containers", "some"], "expected a whole number, at least 1, or auto, found 'some'"),
         (["set", "2", "shop.py", "--sub-topology", "by-night"], "no sub-topology 'by-night'; there are: source, by-all"),
         (["set", "2", "--application", "other"], "application 'other' has not run on log:./data yet"),
         (["show", "--application", "other"], "application 'other' has not run"),
@@ -145,6 +157,19 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(place: Path, arguments
     found = run(*arguments)
     assert found.exit_code != 0 and message in " ".join(found.output.split()), found.output
     assert shown()["requests"] == []
+
+
+def test_tasks_that_all_read_everything_take_no_factor_by_the_name_alone_either(place: Path) -> None:
+    every = hr.App("every", system="log:./data", ssp_grouper="all_ssps_to_every_task", containers=1)
+    every.stream("sales", key=hr.String(), value=hr.Long()).to("sold")
+    caught_up(every)
+    for application_ in ("every", every):
+        with hr.elasticity(application_, "log:./data") as scales:
+            refusal = scales.preview(4).refusal
+            assert refusal is not None and "under ssp_grouper AllSspsToEveryTask: every task reads everything" in refusal
+            assert scales.preview(1, containers=2).refusal is None
+    found = run("set", "4", "--application", "every", "--yes")
+    assert found.exit_code != 0 and "every task reads everything" in found.output, found.output
 
 
 def test_from_python_wrong_values_and_what_is_not_open_are_named(place: Path) -> None:

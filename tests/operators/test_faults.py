@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -180,6 +183,61 @@ def test_misuse_stops_the_job_though_there_is_a_dead_letter_stream(misuse: str) 
         assert "test_faults.py" in str(caught.value)
         assert d.read("dead") == []
         assert len(d.read("out")) == 1
+
+
+class Counting(hr.Processor[str, Any, str, Any]):
+    stores: ClassVar = [hr.KeyValueStore("seen", value=hr.Long())]
+
+    def process(self, record: hr.Record) -> None:
+        seen = self.context.store("seen")
+        seen.put(seen.get(default=0) + 1)
+        self.context.forward(value=seen.get())
+
+
+def refuse_to_open(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+COUNTS: dict[str, Callable[[hr.KStream], hr.KStream]] = {
+    "process": lambda s: s.process(Counting, value=hr.Json()),
+    "aggregate": lambda s: (
+        s.group_by_key().aggregate(initial=0, function=lambda n, r: n + 1, value=hr.Json(), store="seen").to_stream()
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", ["no state file", "a full disk"])
+@pytest.mark.parametrize("place", sorted(COUNTS))
+def test_a_store_that_cannot_be_opened_is_no_error_of_a_record(
+    place: str, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_of(COUNTS[place], dead_letter_stream="dead")
+    with Driver(app, directory=tmp_path / "job") as d:
+        d.send("in", "k", "first")
+        d.run()
+    stores = [file.parent for file in (tmp_path / "job").rglob("data.mdb")]
+    files = [*(tmp_path / "job" / "state").rglob("*.arrow")]
+    assert stores and files
+    for folder in stores:
+        shutil.rmtree(folder)
+    kept = {file: file.read_bytes() for file in files}
+    if trouble == "no state file":
+        expected = "found no such file"
+        for file in files:
+            file.unlink()
+    else:
+        expected = "the disk is full"
+        monkeypatch.setattr("lmdb.open", refuse_to_open)
+    with Driver(app, directory=tmp_path / "job") as d:
+        d.send("in", "k", "second")
+        with pytest.raises(hr.HeadraceError, match=expected):
+            d.run()
+        assert d.read("dead") == []
+        monkeypatch.undo()
+        for file, data in kept.items():
+            file.write_bytes(data)
+        d.run()
+        assert d.read("dead") == [] and d.store("seen").get("k") == 2
 
 
 def test_a_wait_that_a_record_gives_is_the_records() -> None:

@@ -14,6 +14,7 @@ from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
 from headrace.model.change import Change
 from headrace.model.scale import request_text, scale_text
+from headrace.terminal_text import safe_line
 
 if TYPE_CHECKING:
     from headrace.client.autosizing import Autosizing
@@ -33,14 +34,14 @@ def _factor(text: str) -> str:
     if text.endswith(".py") or ".py:" in text:
         raise typer.BadParameter(f"expected a whole number or keep, found {text!r}; the application comes after it: N {text}")
     if text != "keep":
-        whole_number()(text)
+        whole_number(or_else="keep")(text)
     return text
 
 
 def _containers(text: str) -> str:
     """A number, or `auto`."""
     if text != "auto":
-        whole_number(1)(text)
+        whole_number(1, or_else="auto")(text)
     return text
 
 
@@ -158,7 +159,7 @@ def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
             {
                 "sub_topology": one.sub_topology,
                 "factor": [one.before.factor, one.after.factor],
-                "containers": [one.before.containers, one.after.containers],
+                "containers": [one.before.containers or None, one.after.containers or None],
                 "tasks": [one.tasks_before, one.tasks_after],
                 "state_bytes": one.state_bytes,
                 "behind": {str(task): offsets for task, offsets in one.behind.items()},
@@ -198,6 +199,7 @@ def show(target: Target, json: JsonOption = False) -> None:
                         "what": request_text(one),
                         "sub_topology": one.sub_topology,
                         "requested_by": one.requested_by,
+                        "why": one.reason or None,
                         "is_superseded": id_ in superseded,
                     }
                     for id_, one in open_.items()
@@ -226,7 +228,8 @@ def show(target: Target, json: JsonOption = False) -> None:
     for id_, asked in open_.items():
         where = asked.sub_topology or "all sub-topologies"
         then = ", superseded by a later one" if id_ in superseded else ""
-        print(f"requested by {asked.requested_by}: {request_text(asked)} of {where}{then} ({id_})")
+        why = f": {safe_line(asked.reason)}" if asked.reason else ""
+        print(f"requested by {asked.requested_by}: {request_text(asked)} of {where}{then} ({id_}){why}")
     for decided in decisions:
         did = f"requested {decided.requested}" if decided.requested else "leaves it"
         print(f"autosizing of {decided.sub_topology} {did} ({decided.cause}): {decided.reason} ({iso(decided.at_us)})")

@@ -192,14 +192,14 @@ def opened(target: Target) -> Iterator[JobLook]:
         yield look
 
 
-def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
-    """A parser for an option: a whole number within these bounds, else wrong usage.
+def whole_number(least: int | None = None, most: int | None = None, or_else: str = "") -> Callable[[Any], int]:
+    """A parser for an option: a whole number within these bounds, else wrong usage. `or_else`: a word that is taken too.
 
     >>> whole_number(1)("12")
     12
     """
     bounds = [f", at least {least:,}" if least is not None else "", f", at most {most:,}" if most is not None else ""]
-    expected = f"expected a whole number{''.join(bounds)}"
+    expected = f"expected a whole number{''.join(bounds)}{or_else and f', or {or_else}'}"
 
     def parsed(given: Any) -> int:
         text = str(given)  # a default comes as the number that it is

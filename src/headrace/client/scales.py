@@ -26,7 +26,7 @@ from headrace.core.elasticity.scales import (
     refusal_of,
     scaled_sub,
 )
-from headrace.core.job_plan.groupers import GroupByPartition
+from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupByPartition, SystemStreamPartitionGrouper
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.planning.grouper_config import grouper_of
 from headrace.environment import this_user
@@ -35,7 +35,7 @@ from headrace.model.change import Change, ChangeKind
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.scale import Scale, ScaleRequest
-from headrace.model.tasks import TaskName
+from headrace.model.tasks import EverySspGroup, TaskName
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class ScaleEffect:
 @dataclass(frozen=True, slots=True)
 class ScalePreview:
     """What a request would do now. `pause_s`: for how long no round ran in earlier changes of this job's scale, the
-    median; None where none is on record. `superseded`: requests that are not in force yet, and never would be. `is_requested`:
-    open requests bring the same. `for_good`: startpoints that took state back, and cannot be deleted from then on. `refusal`:
-    why it cannot be done."""
+    median; None where none is on record, and of a job that does not run. `superseded`: requests that are not in force yet, and
+    never would be. `is_requested`: open requests bring the same. `for_good`: startpoints that took state back, and cannot be
+    deleted from then on. `refusal`: why it cannot be done."""
 
     request: ScaleRequest
     effects: tuple[ScaleEffect, ...]
@@ -129,7 +129,7 @@ class Elasticity(ApplicationClient):
         return ScalePreview(
             request,
             tuple(_effects(stored, decision)),
-            self._pause_s(),
+            self._pause_s() if self.is_running else None,
             tuple(id_ for id_ in decision.superseded if id_ not in so_far.superseded),
             is_requested=bool(stored.asked.open) and _outcome(decision) == _outcome(so_far),
             for_good=self._for_good(decision),
@@ -223,12 +223,15 @@ class Elasticity(ApplicationClient):
             there = asked.stored.scales.get(name or "source")
             return Scale(model.sub_topology(name).elasticity_factor) if there is None else there.configured
 
-        return ScaleTerms(tuple(subs.values()), configured, self._grouper)
-
-    def _grouper(self, containers: int) -> Any:
         if self._topology is None:
-            return GroupByPartition()
-        return grouper_of(self._config.ssp_grouper, containers)
+            return ScaleTerms(tuple(subs.values()), configured, lambda containers: _grouper_seen_in(model, containers))
+        return ScaleTerms(tuple(subs.values()), configured, lambda containers: grouper_of(self._config.ssp_grouper, containers))
+
+
+def _grouper_seen_in(model: JobModel, containers: int) -> SystemStreamPartitionGrouper:
+    """As far as it matters to a factor: where the application is known by its name alone, its configuration is not."""
+    is_every = any(isinstance(task.name.group, EverySspGroup) for task in model.tasks)
+    return AllSspsToEveryTask(containers) if is_every else GroupByPartition()
 
 
 def _outcome(decision: ScaleDecision) -> dict[str, tuple[Scale, int | None]]:

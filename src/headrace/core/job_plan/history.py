@@ -90,10 +90,10 @@ def scale_entries(
     for one in decision.changes:
         what, was, now = _scale_subject(one.sub_topology), scale_text(one.before), scale_text(one.after)
         yield Change(now_us, ChangeKind.SCALE, what, Outcome.APPLIED, version, one.by or CONFIGURATION, was, now, one.reason)
-    out = {**dict.fromkeys(decision.superseded, ""), **decision.refused}
-    for id_, why in out.items():
+    for id_ in dict.fromkeys((*decision.superseded, *decision.refused)):
         request = requests.get(id_)
         outcome = Outcome.REFUSED if id_ in decision.refused else Outcome.SUPERSEDED
+        why = decision.refused.get(id_, "" if request is None else request.reason)
         by, after = ("", "") if request is None else (request.requested_by, request_text(request))
         what = _scale_subject(None if request is None else request.sub_topology)
         yield Change(now_us, ChangeKind.SCALE, what, outcome, version, by, "", after, why)

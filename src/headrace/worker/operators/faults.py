@@ -2,11 +2,13 @@
 
 Whatever the function itself raises is an error of its record, `SystemExit` included: one record must not end the job as
 if that had been requested. What Headrace raises because it is used wrongly (an undeclared store) would come with
-every record: it stops the job, dead-letter stream or not. So does memory that is used up."""
+every record: it stops the job, dead-letter stream or not. So does memory that is used up, and a store that cannot be opened
+or read: a full disk, a missing state file."""
 
 from __future__ import annotations
 
 import dis
+import os
 import re
 import signal
 import threading
@@ -28,6 +30,7 @@ from headrace.exchange.texts import message_of
 
 _OF_RECORDS = (SerdeError, RecordTooLargeError, OutOfRangeError, StateError)
 _OF_STORES = (StoreDamagedError, StorageError)  # who opened the store knows what to do
+_KEYS_FOLDER = f"{PACKAGE_FOLDER}worker{os.sep}"  # a `StateError` of ours is about a key there, and about a store elsewhere
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _OUR_CLASSES = "ProcessorContext|KeyValueStoreView|WindowStoreView|Metrics"
 _MISCALLED = re.compile(rf"({_OUR_CLASSES})\.\w+\(\) (got|takes|missing)|'({_OUR_CLASSES})' object has no attribute")
@@ -42,7 +45,7 @@ def checked_fault(error: BaseException, operator: str) -> BaseException:
         raise MemoryError(f"{message_of(error)}\n  in {where}") from error
     if not _may_be_ours(error):
         return error
-    if isinstance(error, _OF_STORES):
+    if isinstance(error, _OF_STORES) or _is_of_a_store(error):
         raise error
     if isinstance(error, HeadraceError) and not isinstance(error, _OF_RECORDS):
         raise type(error)(f"{error.message}\n  in {where}", error.hint) from error
@@ -53,8 +56,19 @@ def checked_fault(error: BaseException, operator: str) -> BaseException:
 
 def _may_be_ours(error: BaseException) -> bool:
     """Whether Headrace may have raised it: one of our classes that the user's own code raises is an error of the record."""
+    file = _raised_in(error)
+    return not isinstance(error, HeadraceError) or not file or file.startswith(PACKAGE_FOLDER)
+
+
+def _is_of_a_store(error: BaseException) -> bool:
+    file = _raised_in(error)
+    return isinstance(error, StateError) and bool(file) and not file.startswith(_KEYS_FOLDER)
+
+
+def _raised_in(error: BaseException) -> str:
+    """The file whose code raised it; empty where that is not known."""
     files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-    return not isinstance(error, HeadraceError) or not files or files[-1].startswith(PACKAGE_FOLDER)
+    return files[-1] if files else ""
 
 
 def is_signal(error: BaseException) -> bool:
