@@ -68,6 +68,7 @@ def test_a_worker_is_lost_and_comes_back_and_the_results_are_those_of_plain_pyth
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     with demonstration(tmp_path) as process:
         assert process.stdout is not None

@@ -58,7 +58,11 @@ def process_of(cluster: Cluster, world: Clustered, machine: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["", "its executor is killed in the midst"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, marks=pytest.mark.soak), True],
+    ids=["", "its executor is killed in the midst"],
+)
 def test_a_large_state_is_restored_while_the_other_lanes_commit(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys, is_killed: bool
 ) -> None:

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 SEED = 20281
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)  # a minute where nothing else runs
 def test_jobs_on_spark_go_on_as_their_topic_grows_under_load_and_their_driver_is_killed(
     tmp_path: Path, kafka_server: KafkaServer

@@ -58,6 +58,11 @@ class Group:
         os.kill(pid, number)
         return self.children.wait(pid) if number == signal.SIGKILL else 0
 
+    def await_end(self, id_: str) -> None:
+        """Of one that is killed at a step."""
+        code = self.children.wait(self.pids.pop(id_))
+        assert code == -signal.SIGKILL, code
+
     def stop(self, id_: str) -> None:
         """In order."""
         pid = self.pids.pop(id_)

@@ -14,6 +14,9 @@ import headrace as hr
 from groups.group import PARTITIONS, Group, group_on
 
 
+pytestmark = pytest.mark.chaos
+
+
 @pytest.fixture
 def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
     with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
@@ -121,3 +124,33 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     group.await_all()
     group.stop_all()
     assert group.check() >= 240
+
+
+LEADERS_STEPS, OTHERS_STEPS = (1, 2, 3, 4, 5, 6), (7, 8, 9, 10)
+IN_EACH_RUN = (3, 6, 8)  # grants are taken back and lanes fenced; committed, not published; released
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=[] if step in IN_EACH_RUN else [pytest.mark.soak]) for step in (*LEADERS_STEPS, *OTHERS_STEPS)],
+)
+def test_nothing_is_lost_or_doubled_whoever_is_killed_at_a_step_of_a_rebalance(group: Group, step: int) -> None:
+    """The first plan is made with one processor, the second when another joins: then the step comes for the second time, but
+    for those that come once only by then."""
+    number = 1 if step in (7, 8) else 2
+    group.start("a", traps=f"kill:group:{step}:{number}")
+    group.await_shares("a")
+    group.send(40)
+    group.await_all()
+    group.start("b")
+    group.send(40)
+    group.await_end("a")
+    group.await_shares("b")
+    group.send(40)
+    group.await_all()
+    group.start("a")
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 320

@@ -14,7 +14,7 @@ from kafka_faults.storm import BROKER_HEAP_MB, all_landed, kinds_of, storm
 from kafka_faults.storm_verdict import Input, by_source, same_sequences
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
-SEED, KILLS, RECORDS = 20275, 10, 300_000
+SEED, KILLS, RECORDS = 20275, 5, 150_000
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,16 @@ def _names(item: pytest.Item, parameter: str, fixtures: tuple[str, ...]) -> bool
     return parameter in map(str, parameters) or any(name in fixtures for name in getattr(item, "fixturenames", ()))
 
 
+def leave_soaking_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `soak` run where these are requested (`-m soak`), or one by its name."""
+    if "soak" in config.option.markexpr or any("::" in one for one in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def mark_units(items: Iterable[pytest.Item]) -> None:
     """Give the marker `unit` to each test that needs nothing, but for long searches."""
     for item in items:
