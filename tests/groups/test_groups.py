@@ -13,7 +13,6 @@ import pytest
 import headrace as hr
 from groups.group import PARTITIONS, Group, group_on
 
-
 pytestmark = pytest.mark.chaos
 
 
