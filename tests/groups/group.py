@@ -39,6 +39,7 @@ class Group:
     sent: list[tuple[str, int]] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
+    asleep_since_s: dict[str, float] = field(default_factory=dict)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -55,6 +56,8 @@ class Group:
     def kill(self, id_: str, number: int = signal.SIGKILL) -> int:
         """By a signal; one that ends it is waited for."""
         pid = self.pids[id_] if number != signal.SIGKILL else self.pids.pop(id_)
+        if number == signal.SIGSTOP:
+            self.asleep_since_s[f"{id_}/{pid}"] = time.clock_gettime(time.CLOCK_BOOTTIME)
         os.kill(pid, number)
         return self.children.wait(pid) if number == signal.SIGKILL else 0
 
@@ -136,12 +139,15 @@ class Group:
         return compared + self.check_work()
 
     def check_work(self) -> int:
-        """That the intervals in which processes worked on a task do not overlap."""
+        """That the intervals in which processes worked on a task do not overlap. One that was stopped in the midst worked up to
+        then: when it wakes it commits nothing of that, which the outputs show."""
         spans: dict[str, list[tuple[float, float, str]]] = {}
         for line in Path(self.folder, "work.jsonl").read_text().splitlines():
             who, tasks, began_s, ended_s, _ = line.split(" ")
             for task in tasks.split(","):
-                spans.setdefault(task, []).append((float(began_s), float(ended_s), who))
+                slept_s = self.asleep_since_s.get(who, float("inf"))
+                end_s = slept_s if float(began_s) < slept_s else float(ended_s)
+                spans.setdefault(task, []).append((float(began_s), min(end_s, float(ended_s)), who))
         for task, mine in spans.items():
             mine.sort()
             for one, after in pairwise(mine):
