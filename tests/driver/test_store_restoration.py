@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.lmdb import close_idle
+from headrace.core.affinity.arrivals import Arrival
 from headrace.driver import store_restoration
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.job import Job
@@ -198,6 +199,34 @@ def test_a_lane_sits_out_while_its_store_is_restored_and_the_others_commit(place
         assert metrics["tasks-at-home"] == metrics["tasks-run"] == sum(map(len, engine.rounds))
     finally:
         job.stop()
+
+
+def test_the_other_tasks_of_its_lane_take_part_meanwhile(tmp_path: Path, engine: Clustered) -> None:
+    """Of two tasks in one lane one is restored."""
+    place = Place(tmp_path, 4)
+    place.produce()
+    place.caught_up(engine)
+    (mine,) = [one["tasks"] for one in job_model(place) if "Partition_0" in one["tasks"]]
+    assert len(mine) == 2
+    place.lose("Partition_0")
+    waiting, others = place.keys_of(0), set.union(*(place.keys_of(number) for number in range(1, 4)))
+    before = dict(place.sent)
+    engine.is_held = True
+    job = place.start(engine)
+    try:
+        for _ in range(2):
+            place.produce()
+            until(lambda: all(place.counted()[key] == place.sent[key] for key in others))
+        assert all(place.counted()[key] == before[key] for key in waiting)
+        assert [shown["task"] for shown in source_of(job)["restoring"]] == ["Partition_0"]
+        engine.is_held = False
+        until(lambda: place.counted() == place.sent)
+        counters = source_of(job)["counters"]
+        assert "stores_restored" not in counters, "no round has restored it"
+        assert counters["containers_declined"] == 1
+    finally:
+        job.stop()
+        forget(NAME, str(tmp_path / "state"))
 
 
 def test_a_run_to_the_end_waits_for_a_restore_however_long_it_takes(
@@ -393,10 +422,10 @@ def test_as_many_are_restored_at_once_as_the_location_has_slots(restoration: Mak
     until(lambda: (1, True) in workers.asked_lanes())
     until(lambda: len(workers.asked) > 6)
     assert workers.asked_lanes() == {(0, True), (1, True)}
-    assert set(one.sitting_out("source").reasons) == {0, 1, 2} and not one.sitting_out("other").reasons
+    assert set(one.waiting("source").lanes) == {0, 1, 2} and not one.waiting("other").lanes
     workers.answers[0] = RestoreAnswer(is_done=True)
     until(lambda: (2, True) in workers.asked_lanes())
-    assert set(one.sitting_out("source").reasons) == {1, 2}
+    assert set(one.waiting("source").lanes) == {1, 2}
 
 
 def test_progress_and_bytes_that_were_read_are_those_of_all_processes(restoration: Make) -> None:
@@ -415,7 +444,7 @@ def test_progress_and_bytes_that_were_read_are_those_of_all_processes(restoratio
     workers.answers[0] = RestoreAnswer(process="b", read_bytes=450, is_done=True)
     until(lambda: not one.status("source"))
     assert one.taken_bytes("source") == 450
-    assert not one.sitting_out("source").reasons
+    assert not one.waiting("source").lanes
 
 
 def test_what_a_worker_elsewhere_says_and_what_no_worker_says_changes_nothing(restoration: Make) -> None:
@@ -426,9 +455,9 @@ def test_what_a_worker_elsewhere_says_and_what_no_worker_says_changes_nothing(re
     workers.answers[0] = RestoreAnswer(elsewhere="west", is_done=True)
     workers.asked_lanes()
     until(lambda: len(workers.asked) > 3)
-    assert set(one.sitting_out("source").reasons) == {0}
+    assert set(one.waiting("source").lanes) == {0}
     workers.answers[0] = RestoreAnswer(is_done=True)
-    until(lambda: not one.sitting_out("source").reasons)
+    until(lambda: not one.waiting("source").lanes)
 
 
 def test_a_lane_waits_for_its_location(restoration: Make) -> None:
@@ -436,7 +465,7 @@ def test_a_lane_waits_for_its_location(restoration: Make) -> None:
     one = restoration(workers)
     request(one, 0)
     time.sleep(0.1)
-    assert not workers.asked and set(one.sitting_out("source").reasons) == {0}
+    assert not workers.asked and set(one.waiting("source").lanes) == {0}
 
 
 def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(restoration: Make) -> None:
@@ -447,7 +476,7 @@ def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(rest
     request(one, 1)  # not begun yet: there is one slot
     until(lambda: (0, True) in workers.asked_lanes())
     one.begin(2)
-    assert not one.sitting_out("source").reasons
+    assert not one.waiting("source").lanes
     until(lambda: (0, False) in workers.asked)
     assert (1, False) not in workers.asked_lanes()
     request(one, 1)
@@ -455,7 +484,33 @@ def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(rest
     one.close()
     assert (1, False) in workers.asked_lanes()
     request(one, 2)
-    assert not one.sitting_out("source").reasons, "nothing is begun any more"
+    assert not one.waiting("source").lanes, "nothing is begun any more"
+
+
+def test_what_comes_with_a_plan_sits_out_until_a_worker_has_looked(restoration: Make) -> None:
+    workers = Workers(east=2)
+    one = restoration(workers)
+    heads = [{task: head for task, head in HEADS.items() if head and task == TASKS[lane]} for lane in range(2)]
+    one.begin(2, [Arrival("source", lane, "east", heads[lane]) for lane in range(2)], 500)
+    assert set(one.waiting("source").lanes) == {0, 1}
+    until(lambda: workers.asked_lanes() == {(0, True), (1, True)})
+    workers.answers = {0: RestoreAnswer(is_done=True), 1: under_way("a", 300, 300, lane=1)}
+    until(lambda: set(one.waiting("source").lanes) == {1})
+    request(one, 0)  # its container declines all the same: what a round was to do has become too much
+    assert set(one.waiting("source").lanes) == {0, 1} and not one.waiting("source").inline
+
+
+def test_another_store_of_a_lane_that_is_restored_is_restored_too(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers[0] = under_way("a", 300, 300)
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: one.status("source")[0]["done_bytes"] == 300)
+    one.request(("source", 0), "east", HEADS, {str(TASKS[1]): 1_000})
+    assert [shown["task"] for shown in one.status("source")] == ["Partition_0", "Partition_1"]
+    until(lambda: one.status("source")[0]["done_bytes"] == 300)
+    workers.answers[0] = RestoreAnswer(process="b", is_done=True)
+    until(lambda: not one.waiting("source").lanes)
 
 
 def test_what_fails_is_restored_by_a_round_until_that_has_committed(restoration: Make) -> None:
@@ -463,13 +518,13 @@ def test_what_fails_is_restored_by_a_round_until_that_has_committed(restoration:
     workers.answers[0] = RestoreAnswer(process="a", error="the disk is full")
     one = restoration(workers)
     request(one, 0)
-    until(lambda: one.sitting_out("source").inline == {0})
-    assert not one.sitting_out("source").reasons
+    until(lambda: one.waiting("source").inline == {0})
+    assert not one.waiting("source").lanes
     assert one.status("source")[0]["problem"] == "the disk is full"
     one.took_part("source", [1])
-    assert one.sitting_out("source").inline == {0}
+    assert one.waiting("source").inline == {0}
     one.took_part("source", [0])
-    assert not one.sitting_out("source").inline and not one.status("source")
+    assert not one.waiting("source").inline and not one.status("source")
 
 
 def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restoration: Make) -> None:
@@ -477,12 +532,12 @@ def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restora
     workers.answers[0] = RestoreAnswer(is_done=True)
     one = restoration(workers)
     request(one, 0)
-    until(lambda: not one.sitting_out("source").reasons)
+    until(lambda: not one.waiting("source").lanes)
     request(one, 0)
-    assert one.sitting_out("source").inline == {0}
+    assert one.waiting("source").inline == {0}
     one.took_part("source", [0])
     request(one, 0)
-    assert set(one.sitting_out("source").reasons) == {0}, "later it is tried again"
+    assert set(one.waiting("source").lanes) == {0}, "later it is tried again"
 
 
 # --- stores that are not used any more -------------------------------------------------------------------------------

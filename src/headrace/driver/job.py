@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY, SCALES
+from headrace.core.affinity.arrivals import arrivals
 from headrace.core.elasticity.scales import refusal_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import SubTopology
@@ -60,16 +61,17 @@ class JobPreparer:
                 planner.log(note)
             maintenance.clear_up()
         self.paths.control.begin(epoch)
-        if planner.backend.restoration is not None:
-            planner.backend.restoration.begin(epoch)
+        if (restoration := planner.backend.restoration) is not None:
+            most = planner.config.restore_inline_bytes
+            restoration.begin(epoch, arrivals(before.model, plan.model, plan.checkpoints, most) if before else (), most)
         return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
 
     def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
         threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
-        restored = config.restore_inline_bytes
-        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead, restored)
+        lost, restored = config.on_lost_offsets, config.restore_inline_bytes
+        terms = RoundTerms(max_records, self.paths, lost, max_bytes, threads, lead, restored)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)
 
 
@@ -211,9 +213,8 @@ class Job:
                 self._fail(error)
                 break
             self._generation.join()
-        stopped_alone = list(self._generation.stopped_by.values())
-        if stopped_alone and self._error is None:
-            self._error = stopped_alone[0]
+        if self._error is None:
+            self._error = next(iter(self._generation.stopped_by.values()), None)
         self._stopping.set()
         for thread in self._helpers:
             thread.join()
