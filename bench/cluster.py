@@ -252,17 +252,18 @@ class Replaced(Machines):
     """An executor is lost, and its machine has another one."""
 
     def report(self, trials: int) -> None:
-        first_s, stayed_s, before = list[float](), list[float](), self.homes()
+        first_s, stayed_s, moved = list[float](), list[float](), 0
         for trial in range(trials):
-            victim, since_s = MACHINES[trial % 3], time.monotonic()
+            until(lambda: len(set(self.homes().values())) == len(MACHINES), WAIT_S)
+            victim, before, since_s = MACHINES[trial % 3], self.homes(), time.monotonic()
             (executor,) = until(lambda lost=victim: self.cluster.executors(lost), WAIT_S)
             os.kill(executor, signal.SIGKILL)
             mine = [task for task, home in before.items() if home == victim]
             first_s += [at_s - since_s for at_s in self.first_commits(mine, since_s)]
             time.sleep(SETTLED_S)
             stayed_s += pauses(self.arrivals, since_s, [task for task in before if task not in mine], longest=True)
+            moved += sum(home != before[task] for task, home in self.homes().items())
         p50, p99 = np.percentile(first_s, [50, 99])
-        moved = sum(home != before[task] for task, home in self.homes().items())
         print(f"an executor is lost, {trials} times: the first commit of its tasks after {p50:.1f} s (p50), {p99:.1f} s (p99)")
         print(f"  {moved} tasks have moved; the longest pause of another task: {max(stayed_s):.2f} s", flush=True)
 

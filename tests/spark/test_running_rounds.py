@@ -14,7 +14,7 @@ from headrace.adapters.spark.in_worker import Containers, WorkerFunctions, text_
 from headrace.adapters.spark.placement import collected, collected_without_query
 from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 NAME = "test-of-a-round"
 
 
@@ -23,7 +23,7 @@ def by_query(spark: Any, worker: Containers) -> list[str]:
 
 
 def without_query(spark: Any, worker: Containers) -> list[str]:
-    return collected_without_query(spark.sparkContext, worker.by_number, [[], []])
+    return collected_without_query(spark.sparkContext, worker.of_items, [[], []], list(enumerate(worker.groups)))
 
 
 @pytest.mark.parametrize("run", [by_query, without_query])

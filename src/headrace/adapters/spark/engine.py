@@ -115,10 +115,12 @@ class SparkEngine:
     def _rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], name: str) -> list[str]:
         """What the containers of a round give, a text of each Spark task. `name`: the round's job group."""
         given = None if self._rounds is None else self._rounds.given
-        worker = Containers(self._pickled_program(program), program.id, _payloads(works), self._functions, name, given)
+        pickled, payloads = self._pickled_program(program), _payloads(works)
         places = [self._executors.preferences(group[0].location) for group in works]
         if self._is_small(works, program):
-            return collected_without_query(self._context, worker.by_number, places)
+            worker = Containers(pickled, program.id, [], self._functions, name, given)
+            return collected_without_query(self._context, worker.of_items, places, list(enumerate(payloads)))
+        worker = Containers(pickled, program.id, payloads, self._functions, name, given)
         return collected(self._context, *self._made(program, worker, works), places)
 
     def _group(self, round_id: str) -> str:
@@ -188,17 +190,17 @@ class SparkEngine:
                 raise
 
     def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
-        payloads, answer_to = [work.payload for work in works], self._functions.restore
+        answer_to = self._functions.restore
 
-        def answered(numbers: Iterable[int]) -> Iterator[str]:
-            for number in numbers:
-                yield base64.b64encode(answer_to(payloads[number])).decode()
+        def answered(payloads: Iterable[bytes]) -> Iterator[str]:
+            for payload in payloads:
+                yield base64.b64encode(answer_to(payload)).decode()
 
-        places = [self._executors.preferences(work.location) for work in works]
+        places, payloads = [self._executors.preferences(work.location) for work in works], [work.payload for work in works]
         try:
             self._context.setLocalProperty("spark.scheduler.pool", "headrace-restore")
             self._context.setJobGroup(self._group("restore"), "headrace: how far stores are that are restored")
-            return list(map(base64.b64decode, collected_without_query(self._context, answered, places)))
+            return list(map(base64.b64decode, collected_without_query(self._context, answered, places, payloads)))
         except Exception as error:
             raise self._failure_of(error) from None
 

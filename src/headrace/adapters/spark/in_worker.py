@@ -83,13 +83,14 @@ class Containers(_Work):
 
     def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for summaries in self.by_number(batch.column(0).to_pylist()):
+            for summaries in self.of_items((number, self.groups[number]) for number in batch.column(0).to_pylist()):
                 yield pa.RecordBatch.from_pydict({"summary": [summaries]})
 
-    def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
+    def of_items(self, items: Iterable[tuple[int, Sequence[bytes]]]) -> Iterator[str]:
+        """Of Spark tasks that are handed their number and the payloads of their containers."""
         program = self.program()
-        for number in numbers:
-            yield self._told(number, self.functions.run_containers(self.groups[number], program))
+        for number, payloads in items:
+            yield self._told(number, self.functions.run_containers(payloads, program))
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._summaries(batches, take_reports)
