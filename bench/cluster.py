@@ -234,11 +234,8 @@ class Machines:
         print(f"a machine is lost, {trials} times: a task that moves commits again after {p50:.1f} s (p50), {p99:.1f} s (p99)")
         print(f"  of which {RETURN_WAIT_S:g} s are the wait for its return (processor_return_wait_s)")
         print(f"  {moved} tasks have moved, with its return; at least {least} had to")
-        print(
-            f"  the longest pause of a task that stays (median of them, most): {_pair(lost_s)} at the loss, {_pair(gone_s)} when "
-            f"others move, {_pair(back_s)} at the return",
-            flush=True,
-        )
+        said = f"{_pair(lost_s)} at the loss, {_pair(gone_s)} when others move, {_pair(back_s)} at the return"
+        print(f"  the longest pause of a task that stays (median, most): {said}", flush=True)
 
     def first_commits(self, tasks: Sequence[str], since_s: float) -> list[float]:
         """When each task's first record arrived that was begun after that time."""
