@@ -86,7 +86,8 @@ def test_a_large_state_is_restored_while_the_other_tasks_commit(
         without_new_executors(cluster, driver, "machine-1", True),
     ):
         until(lambda: not any(behind(world).values()), WAIT_S)
-        until(lambda: set(homes(world).values()) == set(MACHINES), WAIT_S)  # under load one may come after the first plan
+        both, shown_here = set(MACHINES), lambda: f"{homes(world)}, {driver.ask(status=True)}"
+        until(lambda: set(homes(world).values()) == both, WAIT_S, shown_here)  # under load one may come after the first plan
         moved = {task for task, location in homes(world).items() if location == "machine-1"}
         assert len(moved) == 2
         checkpoints = world.system.job_store(world.name).checkpoints()

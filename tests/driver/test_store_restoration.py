@@ -90,17 +90,20 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Clustered:
 class Place:
     """An application that counts keys, which are in two partitions or more, and writes each count."""
 
-    def __init__(self, root: Path, partitions: int) -> None:
+    def __init__(self, root: Path, partitions: int, url: str | None = None) -> None:
         self.root, self.sent = root, Counter[str]()
-        with hr.open_system(f"log:{root / 'log'}") as log:
-            log.create_stream("in", partitions)
+        self.url = url or f"log:{root / 'log'}"
+        self.input, self.output = (f"{stream}-{root.name}" for stream in ("in", "out"))
+        with hr.open_system(self.url) as system:
+            for stream in (self.input, self.output):
+                system.create_stream(stream, partitions)
 
     def application(self, **keys: Any) -> hr.App:
         paths = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
         pace = {"trigger_interval_ms": 5, "restore_inline_bytes": 0}
-        app = hr.App(NAME, system=f"log:{self.root / 'log'}", **paths, **(pace | keys))
-        counts = app.stream("in", key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
-        counts.to_stream().to("out")
+        app = hr.App(NAME, system=self.url, **paths, **(pace | keys))
+        counts = app.stream(self.input, key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
+        counts.to_stream().to(self.output)
         return app
 
     def start(self, engine: Clustered, until: str | None = None, **keys: Any) -> Job:
@@ -108,8 +111,8 @@ class Place:
 
     def produce(self, count: int = 100) -> None:
         keys = [f"k{number % 10}" for number in range(count)]
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            log.produce("in", [(key, "") for key in keys], key=hr.String(), value=hr.String())
+        with hr.open_system(self.url) as log:
+            log.produce(self.input, [(key, "") for key in keys], key=hr.String(), value=hr.String())
         self.sent.update(keys)
 
     def caught_up(self, engine: Clustered, **keys: Any) -> dict[str, Any]:
@@ -121,12 +124,12 @@ class Place:
             job.stop()
 
     def keys_of(self, partition: int) -> set[str]:
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            return {record.key for record in log.consume("in", key=hr.String(), partitions=[partition])}
+        with hr.open_system(self.url) as log:
+            return {record.key for record in log.consume(self.input, key=hr.String(), partitions=[partition])}
 
     def counted(self) -> dict[str, int]:
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            found = [(record.key, record.value) for record in log.consume("out", key=hr.String(), value=hr.Long())]
+        with hr.open_system(self.url) as log:
+            found = [(record.key, record.value) for record in log.consume(self.output, key=hr.String(), value=hr.Long())]
         for key in self.sent:
             mine = [value for name, value in found if name == key]
             assert mine == sorted(set(mine)), "each record is counted once"
@@ -159,7 +162,7 @@ def until(look: Callable[[], Any], within_s: float = 60.0) -> Any:
 
 
 def state_bytes(place: Place, task: str) -> int:
-    with hr.open_system(f"log:{place.root / 'log'}") as log:
+    with hr.open_system(place.url) as log:
         checkpoints = log.job_store(NAME).checkpoints()
     head = checkpoints[TaskName.parse(task)].head
     assert head is not None
@@ -201,9 +204,13 @@ def test_a_lane_sits_out_while_its_store_is_restored_and_the_others_commit(place
         job.stop()
 
 
-def test_the_other_tasks_of_its_lane_take_part_meanwhile(tmp_path: Path, engine: Clustered) -> None:
+@pytest.mark.parametrize("system", ["log", pytest.param("kafka", marks=pytest.mark.kafka)])
+def test_the_other_tasks_of_its_lane_take_part_meanwhile(
+    tmp_path: Path, engine: Clustered, system: str, request: pytest.FixtureRequest
+) -> None:
     """Of two tasks in one lane one is restored."""
-    place = Place(tmp_path, 4)
+    url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}" if system == "kafka" else None
+    place = Place(tmp_path, 4, url)
     place.produce()
     place.caught_up(engine)
     (mine,) = [one["tasks"] for one in job_model(place) if "Partition_0" in one["tasks"]]
@@ -288,7 +295,7 @@ def engine_is_busy(engine: Clustered) -> bool:
 
 
 def job_model(place: Place) -> list[dict[str, Any]]:
-    with hr.open_system(f"log:{place.root / 'log'}") as log:
+    with hr.open_system(place.url) as log:
         model = log.job_store(NAME).job_model()
     assert model is not None
     (sub,) = model.sub_topologies

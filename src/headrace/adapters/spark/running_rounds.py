@@ -52,12 +52,12 @@ class RunningRounds:
     """`present`: the locations that have an executor now; `cancel` ends a round of that name. Thread-safe."""
 
     def __init__(self, context: Any, present: Callable[[], Collection[str]], cancel: Callable[[str], None]) -> None:
-        self._present, self._cancel = present, cancel
         self._rounds: dict[str, RoundAnswers] = {}
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
-        self.given: Any = context.accumulator(self, _Appended())  # what workers add to
-        threading.Thread(target=self._look_after, name="headrace-lost-executors", daemon=True).start()
+        self.given: Any = context.accumulator(self, _Appended())  # what workers add to; Spark keeps it, and this, for good
+        name, known = "headrace-lost-executors", (present, cancel)
+        threading.Thread(target=self._look_after, args=known, name=name, daemon=True).start()
 
     @contextmanager
     def running(self, name: str, answers: RoundAnswers) -> Iterator[None]:
@@ -80,18 +80,18 @@ class RunningRounds:
     def close(self) -> None:
         self._is_closed.set()
 
-    def _look_after(self) -> None:
+    def _look_after(self, look: Callable[[], Collection[str]], cancel: Callable[[str], None]) -> None:
         while not self._is_closed.wait(LOOK_S):
             with self._lock:
                 rounds = {name: answers for name, answers in self._rounds.items() if not answers.is_cut}
             if not rounds:
                 continue
             try:
-                present = self._present()
+                present = look()
                 for name, answers in rounds.items():
                     if waits_for_lost(answers.left, present):
                         answers.is_cut = True
-                        self._cancel(name)
+                        cancel(name)
             except EngineFailure:  # Spark has ended: the round itself says so
                 continue
             except Exception:  # a thread that ends in silence would have rounds wait for good
