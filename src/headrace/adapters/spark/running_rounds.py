@@ -92,7 +92,7 @@ class RunningRounds:
                     if waits_for_lost(answers.left, present):
                         answers.is_cut = True
                         cancel(name)
-            except EngineFailure:  # Spark has ended: the round itself says so
+            except EngineFailure:  # Spark has ended, and the round fails with it
                 continue
             except Exception:  # a thread that ends in silence would have rounds wait for good
                 LOG.exception("lost executors could not be looked for, trying again")
