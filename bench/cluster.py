@@ -5,7 +5,8 @@ master and a Kafka broker.
 
 loss     a machine is killed while records keep coming: the time from there to the first commit of each task that moves (the
          wait for the machine's return is in it), how many tasks move and how few could, and the longest pause of a task that
-         does not move, when the machine goes and when it is back; then the same of an executor alone, which is replaced
+         does not move, when the machine goes, when its tasks move, and when it is back; then the same of an executor alone,
+         which is replaced
 streams  one of four instances on Kafka Streams is killed, with a session timeout as long as that wait: the time from there to
          when all tasks commit again
 restart  the job is started again with so many keys in its local stores, and then without these stores: the time from the start
@@ -205,7 +206,7 @@ class Machines:
         return {str(task.name): one.location_id for one in model.sub_topologies[0].containers for task in one.tasks}
 
     def report(self, trials: int) -> None:
-        first_s, gone_s, back_s = list[float](), list[float](), list[float]()
+        first_s, lost_s, gone_s, back_s = list[float](), list[float](), list[float](), list[float]()
         moved = least = 0
         for trial in range(trials):
             victim, before, since_s = MACHINES[trial % 3], self.homes(), time.monotonic()
@@ -216,7 +217,9 @@ class Machines:
             first_s += [at_s - since_s for at_s in self.first_commits(lost, since_s)]
             time.sleep(SETTLED_S)
             stayed = [task for task in after if after[task] == before[task]]
-            gone_s += pauses(self.arrivals, since_s, stayed, longest=True)
+            waited_s = since_s + 0.9 * RETURN_WAIT_S
+            lost_s += pauses(self.arrivals, since_s, stayed, longest=True, until_s=waited_s)
+            gone_s += pauses(self.arrivals, waited_s, stayed, longest=True)
             moved, least = moved + len(after) - len(stayed), least + len(lost)
             since_s = time.monotonic()
             self.cluster.start(victim)
@@ -231,10 +234,8 @@ class Machines:
         print(f"a machine is lost, {trials} times: a task that moves commits again after {p50:.1f} s (p50), {p99:.1f} s (p99)")
         print(f"  of which {RETURN_WAIT_S:g} s are the wait for its return (processor_return_wait_s)")
         print(f"  {moved} tasks have moved, with its return; at least {least} had to")
-        print(
-            f"  the longest pause of a task that stays: {max(gone_s):.2f} s at the loss, {max(back_s):.2f} s at the return",
-            flush=True,
-        )
+        said = f"{_pair(lost_s)} at the loss, {_pair(gone_s)} when others move, {_pair(back_s)} at the return"
+        print(f"  the longest pause of a task that stays (median, most): {said}", flush=True)
 
     def first_commits(self, tasks: Sequence[str], since_s: float) -> list[float]:
         """When each task's first record arrived that was begun after that time."""
@@ -252,30 +253,40 @@ class Replaced(Machines):
     """An executor is lost, and its machine has another one."""
 
     def report(self, trials: int) -> None:
-        first_s, stayed_s, before = list[float](), list[float](), self.homes()
+        first_s, stayed_s, moved = list[float](), list[float](), 0
         for trial in range(trials):
-            victim, since_s = MACHINES[trial % 3], time.monotonic()
+            until(lambda: len(set(self.homes().values())) == len(MACHINES), WAIT_S)
+            victim, before, since_s = MACHINES[trial % 3], self.homes(), time.monotonic()
             (executor,) = until(lambda lost=victim: self.cluster.executors(lost), WAIT_S)
             os.kill(executor, signal.SIGKILL)
             mine = [task for task, home in before.items() if home == victim]
             first_s += [at_s - since_s for at_s in self.first_commits(mine, since_s)]
             time.sleep(SETTLED_S)
             stayed_s += pauses(self.arrivals, since_s, [task for task in before if task not in mine], longest=True)
+            moved += sum(home != before[task] for task, home in self.homes().items())
         p50, p99 = np.percentile(first_s, [50, 99])
-        moved = sum(home != before[task] for task, home in self.homes().items())
         print(f"an executor is lost, {trials} times: the first commit of its tasks after {p50:.1f} s (p50), {p99:.1f} s (p99)")
-        print(f"  {moved} tasks have moved; the longest pause of another task: {max(stayed_s):.2f} s", flush=True)
+        print(f"  {moved} tasks have moved; the longest pause of another task (median, most): {_pair(stayed_s)}", flush=True)
 
 
-def pauses(arrivals: Arrivals, since_s: float, tasks: Sequence[str] | None = None, *, longest: bool = False) -> list[float]:
-    """The seconds from one commit of a task to its next one since then; or of each task the most."""
-    found = []
+def _pair(found_s: Sequence[float]) -> str:
+    return f"{np.median(found_s):.2f}, {max(found_s):.2f} s"
+
+
+def pauses(
+    arrivals: Arrivals,
+    since_s: float,
+    tasks: Sequence[str] | None = None,
+    *,
+    longest: bool = False,
+    until_s: float | None = None,
+) -> list[float]:
+    """The seconds from one commit of a task to its next one since then (until then, None: now); or of each task the most."""
+    found, end_s = [], time.monotonic() if until_s is None else until_s
     for task, seen in arrivals.by_task().items():
         if tasks is None or task in tasks:
-            times = sorted({at_s for at_s, _ in seen if at_s > since_s})
-            gaps = [
-                later - earlier for earlier, later in pairwise([since_s, *times, time.monotonic()]) if later - earlier > 0.02
-            ]
+            times = sorted({at_s for at_s, _ in seen if since_s < at_s < end_s})
+            gaps = [later - earlier for earlier, later in pairwise([since_s, *times, end_s]) if later - earlier > 0.02]
             found += [max(gaps)] if longest else gaps
     return found
 

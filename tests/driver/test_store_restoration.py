@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.lmdb import close_idle
+from headrace.core.affinity.arrivals import Arrival
 from headrace.driver import store_restoration
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.job import Job
@@ -84,17 +85,20 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Clustered:
 class Place:
     """An application that counts keys, which are in two partitions or more, and writes each count."""
 
-    def __init__(self, root: Path, partitions: int) -> None:
+    def __init__(self, root: Path, partitions: int, url: str | None = None) -> None:
         self.root, self.sent = root, Counter[str]()
-        with hr.open_system(f"log:{root / 'log'}") as log:
-            log.create_stream("in", partitions)
+        self.url = url or f"log:{root / 'log'}"
+        self.input, self.output = (f"{stream}-{root.name}" for stream in ("in", "out"))
+        with hr.open_system(self.url) as system:
+            for stream in (self.input, self.output):
+                system.create_stream(stream, partitions)
 
     def application(self, **keys: Any) -> hr.App:
         paths = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
         pace = {"trigger_interval_ms": 5, "restore_inline_bytes": 0}
-        app = hr.App(NAME, system=f"log:{self.root / 'log'}", **paths, **(pace | keys))
-        counts = app.stream("in", key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
-        counts.to_stream().to("out")
+        app = hr.App(NAME, system=self.url, **paths, **(pace | keys))
+        counts = app.stream(self.input, key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
+        counts.to_stream().to(self.output)
         return app
 
     def start(self, engine: Clustered, until: str | None = None, **keys: Any) -> Job:
@@ -102,8 +106,8 @@ class Place:
 
     def produce(self, count: int = 100) -> None:
         keys = [f"k{number % 10}" for number in range(count)]
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            log.produce("in", [(key, "") for key in keys], key=hr.String(), value=hr.String())
+        with hr.open_system(self.url) as log:
+            log.produce(self.input, [(key, "") for key in keys], key=hr.String(), value=hr.String())
         self.sent.update(keys)
 
     def caught_up(self, engine: Clustered, **keys: Any) -> dict[str, Any]:
@@ -115,12 +119,12 @@ class Place:
             job.stop()
 
     def keys_of(self, partition: int) -> set[str]:
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            return {record.key for record in log.consume("in", key=hr.String(), partitions=[partition])}
+        with hr.open_system(self.url) as log:
+            return {record.key for record in log.consume(self.input, key=hr.String(), partitions=[partition])}
 
     def counted(self) -> dict[str, int]:
-        with hr.open_system(f"log:{self.root / 'log'}") as log:
-            found = [(record.key, record.value) for record in log.consume("out", key=hr.String(), value=hr.Long())]
+        with hr.open_system(self.url) as log:
+            found = [(record.key, record.value) for record in log.consume(self.output, key=hr.String(), value=hr.Long())]
         for key in self.sent:
             mine = [value for name, value in found if name == key]
             assert mine == sorted(set(mine)), "each record is counted once"
@@ -153,7 +157,7 @@ def until(look: Callable[[], Any], within_s: float = 60.0) -> Any:
 
 
 def state_bytes(place: Place, task: str) -> int:
-    with hr.open_system(f"log:{place.root / 'log'}") as log:
+    with hr.open_system(place.url) as log:
         checkpoints = log.job_store(NAME).checkpoints()
     head = checkpoints[TaskName.parse(task)].head
     assert head is not None
@@ -193,6 +197,38 @@ def test_a_lane_sits_out_while_its_store_is_restored_and_the_others_commit(place
         assert metrics["tasks-at-home"] == metrics["tasks-run"] == sum(map(len, engine.rounds))
     finally:
         job.stop()
+
+
+@pytest.mark.parametrize("system", ["log", pytest.param("kafka", marks=pytest.mark.kafka)])
+def test_the_other_tasks_of_its_lane_take_part_meanwhile(
+    tmp_path: Path, engine: Clustered, system: str, request: pytest.FixtureRequest
+) -> None:
+    """Of two tasks in one lane one is restored."""
+    url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}" if system == "kafka" else None
+    place = Place(tmp_path, 4, url)
+    place.produce()
+    place.caught_up(engine)
+    (mine,) = [one["tasks"] for one in job_model(place) if "Partition_0" in one["tasks"]]
+    assert len(mine) == 2
+    place.lose("Partition_0")
+    waiting, others = place.keys_of(0), set.union(*(place.keys_of(number) for number in range(1, 4)))
+    before = dict(place.sent)
+    engine.is_held = True
+    job = place.start(engine)
+    try:
+        for _ in range(2):
+            place.produce()
+            until(lambda: all(place.counted()[key] == place.sent[key] for key in others))
+        assert all(place.counted()[key] == before[key] for key in waiting)
+        assert [shown["task"] for shown in source_of(job)["restoring"]] == ["Partition_0"]
+        engine.is_held = False
+        until(lambda: place.counted() == place.sent)
+        counters = source_of(job)["counters"]
+        assert "stores_restored" not in counters, "no round has restored it"
+        assert counters["containers_declined"] == 1
+    finally:
+        job.stop()
+        forget(NAME, str(tmp_path / "state"))
 
 
 def test_a_run_to_the_end_waits_for_a_restore_however_long_it_takes(
@@ -254,7 +290,7 @@ def engine_is_busy(engine: Clustered) -> bool:
 
 
 def job_model(place: Place) -> list[dict[str, Any]]:
-    with hr.open_system(f"log:{place.root / 'log'}") as log:
+    with hr.open_system(place.url) as log:
         model = log.job_store(NAME).job_model()
     assert model is not None
     (sub,) = model.sub_topologies
@@ -388,10 +424,10 @@ def test_as_many_are_restored_at_once_as_the_location_has_slots(restoration: Mak
     until(lambda: (1, True) in workers.asked_lanes())
     until(lambda: len(workers.asked) > 6)
     assert workers.asked_lanes() == {(0, True), (1, True)}
-    assert set(one.sitting_out("source").reasons) == {0, 1, 2} and not one.sitting_out("other").reasons
+    assert set(one.waiting("source").lanes) == {0, 1, 2} and not one.waiting("other").lanes
     workers.answers[0] = RestoreAnswer(is_done=True)
     until(lambda: (2, True) in workers.asked_lanes())
-    assert set(one.sitting_out("source").reasons) == {1, 2}
+    assert set(one.waiting("source").lanes) == {1, 2}
 
 
 def test_progress_and_bytes_that_were_read_are_those_of_all_processes(restoration: Make) -> None:
@@ -410,7 +446,7 @@ def test_progress_and_bytes_that_were_read_are_those_of_all_processes(restoratio
     workers.answers[0] = RestoreAnswer(process="b", read_bytes=450, is_done=True)
     until(lambda: not one.status("source"))
     assert one.taken_bytes("source") == 450
-    assert not one.sitting_out("source").reasons
+    assert not one.waiting("source").lanes
 
 
 def test_what_a_worker_elsewhere_says_and_what_no_worker_says_changes_nothing(restoration: Make) -> None:
@@ -421,9 +457,9 @@ def test_what_a_worker_elsewhere_says_and_what_no_worker_says_changes_nothing(re
     workers.answers[0] = RestoreAnswer(elsewhere="west", is_done=True)
     workers.asked_lanes()
     until(lambda: len(workers.asked) > 3)
-    assert set(one.sitting_out("source").reasons) == {0}
+    assert set(one.waiting("source").lanes) == {0}
     workers.answers[0] = RestoreAnswer(is_done=True)
-    until(lambda: not one.sitting_out("source").reasons)
+    until(lambda: not one.waiting("source").lanes)
 
 
 def test_a_lane_waits_for_its_location(restoration: Make) -> None:
@@ -431,7 +467,7 @@ def test_a_lane_waits_for_its_location(restoration: Make) -> None:
     one = restoration(workers)
     request(one, 0)
     time.sleep(0.1)
-    assert not workers.asked and set(one.sitting_out("source").reasons) == {0}
+    assert not workers.asked and set(one.waiting("source").lanes) == {0}
 
 
 def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(restoration: Make) -> None:
@@ -442,7 +478,7 @@ def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(rest
     request(one, 1)  # not begun yet: there is one slot
     until(lambda: (0, True) in workers.asked_lanes())
     one.begin(2)
-    assert not one.sitting_out("source").reasons
+    assert not one.waiting("source").lanes
     until(lambda: (0, False) in workers.asked)
     assert (1, False) not in workers.asked_lanes()
     request(one, 1)
@@ -450,7 +486,33 @@ def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(rest
     one.close()
     assert (1, False) in workers.asked_lanes()
     request(one, 2)
-    assert not one.sitting_out("source").reasons, "nothing is begun any more"
+    assert not one.waiting("source").lanes, "nothing is begun any more"
+
+
+def test_what_comes_with_a_plan_sits_out_until_a_worker_has_looked(restoration: Make) -> None:
+    workers = Workers(east=2)
+    one = restoration(workers)
+    heads = [{task: head for task, head in HEADS.items() if head and task == TASKS[lane]} for lane in range(2)]
+    one.begin(2, [Arrival("source", lane, "east", heads[lane]) for lane in range(2)], 500)
+    assert set(one.waiting("source").lanes) == {0, 1}
+    until(lambda: workers.asked_lanes() == {(0, True), (1, True)})
+    workers.answers = {0: RestoreAnswer(is_done=True), 1: under_way("a", 300, 300, lane=1)}
+    until(lambda: set(one.waiting("source").lanes) == {1})
+    request(one, 0)  # its container declines all the same: what a round was to do has become too much
+    assert set(one.waiting("source").lanes) == {0, 1} and not one.waiting("source").inline
+
+
+def test_another_store_of_a_lane_that_is_restored_is_restored_too(restoration: Make) -> None:
+    workers = Workers(east=1)
+    workers.answers[0] = under_way("a", 300, 300)
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: one.status("source")[0]["done_bytes"] == 300)
+    one.request(("source", 0), "east", HEADS, {str(TASKS[1]): 1_000})
+    assert [shown["task"] for shown in one.status("source")] == ["Partition_0", "Partition_1"]
+    until(lambda: one.status("source")[0]["done_bytes"] == 300)
+    workers.answers[0] = RestoreAnswer(process="b", is_done=True)
+    until(lambda: not one.waiting("source").lanes)
 
 
 def test_what_fails_is_restored_by_a_round_until_that_has_committed(restoration: Make) -> None:
@@ -458,13 +520,13 @@ def test_what_fails_is_restored_by_a_round_until_that_has_committed(restoration:
     workers.answers[0] = RestoreAnswer(process="a", error="the disk is full")
     one = restoration(workers)
     request(one, 0)
-    until(lambda: one.sitting_out("source").inline == {0})
-    assert not one.sitting_out("source").reasons
+    until(lambda: one.waiting("source").inline == {0})
+    assert not one.waiting("source").lanes
     assert one.status("source")[0]["problem"] == "the disk is full"
     one.took_part("source", [1])
-    assert one.sitting_out("source").inline == {0}
+    assert one.waiting("source").inline == {0}
     one.took_part("source", [0])
-    assert not one.sitting_out("source").inline and not one.status("source")
+    assert not one.waiting("source").inline and not one.status("source")
 
 
 def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restoration: Make) -> None:
@@ -472,12 +534,12 @@ def test_a_store_that_is_restored_and_not_there_is_not_restored_for_ever(restora
     workers.answers[0] = RestoreAnswer(is_done=True)
     one = restoration(workers)
     request(one, 0)
-    until(lambda: not one.sitting_out("source").reasons)
+    until(lambda: not one.waiting("source").lanes)
     request(one, 0)
-    assert one.sitting_out("source").inline == {0}
+    assert one.waiting("source").inline == {0}
     one.took_part("source", [0])
     request(one, 0)
-    assert set(one.sitting_out("source").reasons) == {0}, "later it is tried again"
+    assert set(one.waiting("source").lanes) == {0}, "later it is tried again"
 
 
 # --- stores that are not used any more -------------------------------------------------------------------------------

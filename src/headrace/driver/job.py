@@ -174,9 +174,8 @@ class Job:
                 self._fail(error)
                 break
             self._generation.join()
-        stopped_alone = list(self._generation.stopped_by.values())
-        if stopped_alone and self._error is None:
-            self._error = stopped_alone[0]
+        if self._error is None:
+            self._error = next(iter(self._generation.stopped_by.values()), None)
         self._stopping.set()
         for thread in self._helpers:
             thread.join()

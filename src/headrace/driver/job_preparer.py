@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace.core.affinity.arrivals import arrivals
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.planning.job_plan import JobPlan
@@ -38,8 +39,9 @@ class JobPreparer:
             maintenance.clear_up()
         planner.backend.processor_store.begin(epoch, plan.model)
         self.paths.control.begin(epoch)
-        if planner.backend.restoration is not None:
-            planner.backend.restoration.begin(epoch)
+        if (restoration := planner.backend.restoration) is not None:
+            most = planner.config.restore_inline_bytes
+            restoration.begin(epoch, arrivals(before.model, plan.model, plan.checkpoints, most) if before else (), most)
         return PreparedJob(plan, tuple(self.runner_of(sub, plan) for sub in plan.subs), maintenance)
 
     def runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:

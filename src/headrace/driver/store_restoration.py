@@ -1,8 +1,9 @@
 """Local stores that are restored in the background on a cluster, while the other lanes have their rounds.
 
-A lane whose container has declined, as its stores lack much, sits out until they are there. A worker at its location starts a
-process for it and is asked again twice a second how far that is, by a thread for each location: rounds never wait for it. What
-cannot be restored so is tried in a round, which then fails with the store's own error."""
+A container declines where its stores lack much: these tasks sit out until they are there. A worker at its location starts a
+process for them and is asked again twice a second how far that is, by a thread for each location: rounds never wait for it.
+Tasks that a plan brings to a location sit out from its beginning, until a worker there has looked at their stores. What cannot
+be restored so is tried in a round, which then fails with the store's own error."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from typing import TypedDict
 
 from msgspec import structs
 
-from headrace.core.affinity.sitting_out import LaneProgress, SittingOut, TaskProgress, under_way
+from headrace.core.affinity.arrivals import Arrival
+from headrace.core.affinity.sitting_out import LaneProgress, TaskProgress, WaitingStores, under_way
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.exchange.engine import Engine, EngineFailure, RestoreWork
@@ -78,12 +80,17 @@ class StoreRestoration:
         self._is_closed = False
         self._warned = ""
 
-    def begin(self, epoch: int) -> None:
-        """Another plan is in force: what is restored for the one before ends. What has been made stays."""
+    def begin(self, epoch: int, come: Iterable[Arrival] = (), inline_bytes: int = 0) -> None:
+        """Another plan is in force: what is restored for the one before ends. What has been made stays. Of tasks that `come` to
+        a location those sit out whose stores lack more than `inline_bytes`, which is looked for now."""
         with self._lock:
             self._epoch = epoch
             self._inline.clear()
             self._end_all()
+            for one in () if self._is_closed else come:
+                heads = {str(task): head for task, head in one.heads.items()}
+                asked = self._asked((one.sub_topology, one.lane), one.location, heads, inline_bytes)
+                self._put((one.sub_topology, one.lane), _LaneRestore(asked, _begun_at(asked, {})))
 
     def close(self) -> None:
         """End all that is under way, and wait for that within a bound."""
@@ -104,8 +111,24 @@ class StoreRestoration:
     def request(self, lane: Lane, location: str, heads: Mapping[TaskName, Head | None], missing: Mapping[str, int]) -> None:
         """Have the stores of a lane's tasks restored at their heads; `missing`: by task how many bytes these lack."""
         known = {str(task): head for task, head in heads.items() if head is not None and str(task) in missing}
+        with self._lock:
+            before = self._locations.setdefault(location, _Location()).lanes.get(lane)
+            under_way = {} if before is None else before.asked.heads
+            if self._is_closed or known.keys() <= under_way.keys():
+                return
+            asked = self._asked(lane, location, {**under_way, **known})
+            one = _LaneRestore(asked, _begun_at(asked, missing))
+            if self._restored.get(lane) == asked.token:
+                self._give_up(lane, one, "its stores were restored, and are not there")
+                return
+            LOG.info("%s is restored in the background: %.1f MB", one.progress.text, sum(missing.values()) / 1e6)
+            self._put(lane, one)
+
+    def _asked(
+        self, lane: Lane, location: str, heads: dict[str, Head], inline_bytes: int | None = None
+    ) -> StoresToRestore:
         paths, (title, number) = self._paths, lane
-        asked = StoresToRestore(
+        return StoresToRestore(
             application=self._application,
             sub_topology=title,
             lane=number,
@@ -116,22 +139,19 @@ class StoreRestoration:
             has_other_machines=paths.has_other_machines,
             location=location,
             location_id=paths.location_id,
-            heads=known,
+            heads=heads,
+            inline_bytes=inline_bytes,
         )
-        progress = LaneProgress(location, tuple(_begun(task, head, missing[task]) for task, head in known.items()))
-        with self._lock:
-            here = self._locations.setdefault(location, _Location())
-            if self._is_closed or lane in here.lanes:
-                return
-            if self._restored.get(lane) == asked.token:
-                self._give_up(lane, _LaneRestore(asked, progress), "its stores were restored, and are not there")
-                return
-            LOG.info("%s is restored in the background: %.1f MB", progress.text, sum(missing.values()) / 1e6)
-            here.lanes[lane] = _LaneRestore(asked, progress)
-            if here.thread is None:
-                look, name = partial(self._look_after, location, here), f"headrace-restore-{location}"
-                here.thread = threading.Thread(target=look, name=name, daemon=True)
-                here.thread.start()
+
+    def _put(self, lane: Lane, one: _LaneRestore) -> None:
+        """Have a lane be looked after, under the lock. The worker ends what is under way there for other stores of it."""
+        here = self._locations.setdefault(one.asked.location, _Location())
+        here.lanes[lane] = one
+        self._looks.set()
+        if here.thread is None:
+            look, name = partial(self._look_after, one.asked.location, here), f"headrace-restore-{one.asked.location}"
+            here.thread = threading.Thread(target=look, name=name, daemon=True)
+            here.thread.start()
 
     def took_part(self, title: str, lanes: Iterable[int]) -> None:
         """These have committed a round: nothing of them is to be restored any more."""
@@ -142,13 +162,12 @@ class StoreRestoration:
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
-    def sitting_out(self, title: str) -> SittingOut:
-        """The lanes of a sub-topology that wait for their stores."""
+    def waiting(self, title: str) -> WaitingStores:
+        """The lanes of a sub-topology that wait for stores."""
         with self._lock:
             waiting = {lane: one for here in self._locations.values() for lane, one in here.lanes.items()}
             inline = frozenset(number for name, number in self._inline if name == title)
-        reasons = {number: one.progress.text for (name, number), one in waiting.items() if name == title}
-        return SittingOut(reasons, inline)
+        return WaitingStores({number: one.progress for (name, number), one in waiting.items() if name == title}, inline)
 
     def taken_bytes(self, title: str) -> int:
         """How much of state files was read for a sub-topology since the last call."""
@@ -210,8 +229,9 @@ class StoreRestoration:
             self._give_up(lane, one, answer.error)
         elif answer.is_done:
             del here.lanes[lane]
-            self._restored[lane] = one.asked.token
-            LOG.info("%s is restored", one.progress.text)
+            if one.asked.inline_bytes is None or answer.process is not None:  # else there was nothing to do
+                self._restored[lane] = one.asked.token
+                LOG.info("%s is restored", one.progress.text)
 
     def _give_up(self, lane: Lane, one: _LaneRestore, why: str) -> None:
         """Have a round restore it, which raises what is wrong."""
@@ -221,9 +241,11 @@ class StoreRestoration:
         self._restored.pop(lane, None)
 
 
-def _begun(task: str, head: Head, missing: int) -> TaskProgress:
-    total = sum(file.counted_bytes for file in head.files)
-    return TaskProgress(task, total - missing, total)
+def _begun_at(asked: StoresToRestore, missing: Mapping[str, int]) -> LaneProgress:
+    """Of what is asked nothing is done yet. `missing`: by task how many bytes its store lacks, as far as that is known."""
+    totals = {task: sum(file.counted_bytes for file in head.files) for task, head in asked.heads.items()}
+    tasks = (TaskProgress(task, total - missing.get(task, total), total) for task, total in totals.items())
+    return LaneProgress(asked.location, tuple(tasks))
 
 
 def _shown(lane: LaneProgress, task: TaskProgress, now_s: float) -> RestoringStatus:

@@ -80,9 +80,9 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
     the driver's. `known_failures`: records that never enter the expressions, and are rejected instead. `threads`: how many work
     on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number. `location`:
-    where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured.
-    `restore_inline_bytes`: so many bytes of state files opening its stores may read; where it is more the container declines;
-    None: any number."""
+    where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured. `is_part`:
+    other tasks of the container take no part in the round, and may be restored meanwhile. `restore_inline_bytes`: so many
+    bytes of state files opening its stores may read; where it is more the container declines; None: any number."""
 
     round_id: str
     epoch: int
@@ -107,6 +107,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     location: str | None = None
     location_id: str | None = None
     restore_inline_bytes: int | None = None
+    is_part: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -155,7 +156,8 @@ class ContainerMeasures(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `declined`: where it was run, as that is not its location; `missing`: by task how
-    many bytes of state files are to be read first: in both cases it has done nothing, and has no part in the round.
+    many bytes of state files are to be read first: in both cases it has done nothing, and has no part in the round. `lost`: its
+    location was lost before it had answered, and the engine answers for it: it has no part in the round either.
     `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's side of the system gave for the writes
     (`ports.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long tasks
     processed rows, summed over threads, and of that `waited_s` for something else than a processor."""
@@ -177,10 +179,11 @@ class Summary(msgspec.Struct, frozen=True):
     measures: ContainerMeasures = ContainerMeasures()
     declined: str | None = None
     missing: dict[str, int] = {}
+    lost: bool = False
 
     @property
     def has_declined(self) -> bool:
-        return self.declined is not None or bool(self.missing)
+        return self.declined is not None or bool(self.missing) or self.lost
 
 
 encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode

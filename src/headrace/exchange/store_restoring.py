@@ -14,7 +14,8 @@ from headrace.model.checkpoint import Head
 
 class StoresToRestore(msgspec.Struct, frozen=True):
     """The stores of the tasks of one container: `heads` by task. `location`: where these are to be; the rest as in
-    `ContainerPlan`. `is_wanted` False: what is under way for this is to end."""
+    `ContainerPlan`. `is_wanted` False: what is under way for this is to end. `inline_bytes`: where opening the stores would
+    read no more than so many bytes of state files nothing is to be done, as a round does it; None: all is to be restored."""
 
     application: str
     sub_topology: str
@@ -28,6 +29,7 @@ class StoresToRestore(msgspec.Struct, frozen=True):
     location_id: str | None
     heads: dict[str, Head]
     is_wanted: bool = True
+    inline_bytes: int | None = None
 
     @property
     def token(self) -> str:

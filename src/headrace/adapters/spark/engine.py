@@ -10,6 +10,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +18,19 @@ from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows
+from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows, text_of
 from headrace.adapters.spark.pickled_programs import program_bytes
 from headrace.adapters.spark.placement import collected, collected_without_query
 from headrace.adapters.spark.questions import Executor
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
+from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.errors import HeadraceError, SetupError
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, RestoreWork, WorkerCheck
+from headrace.exchange.messages import Summary, encoded
 from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
@@ -61,6 +64,9 @@ class SparkEngine:
         self.driver_address = driver_address_of(session)
         self._executors = Executors(session)
         self._looking = threading.Lock()
+        self._rounds = None
+        if self.driver_address is not None:
+            self._rounds = RunningRounds(self._context, self.locations, self._cancel_group)
 
     @property
     def slots(self) -> int:
@@ -94,18 +100,29 @@ class SparkEngine:
         return self._executors.slots()
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
-        pickled = self._pickled_program(program)
-        places = [self._executors.preferences(group[0].location) for group in works]
-        try:
-            self._begin(sub_topology, round_id, program)
-            if self._is_small(works, program):
-                worker = Containers(pickled, program.id, _payloads(works), self._functions)
-                rows = collected_without_query(self._context, worker.by_number, places)
-            else:
-                rows = collected(self._context, *self._made(program, pickled, works), places)
-        except Exception as error:
-            raise self._failure_of(error) from None
+        self._pickled_program(program)  # here: what cannot be pickled is no failure of Spark's
+        name, locations = self._group(round_id), [group[0].location for group in works]
+        answers = RoundAnswers(locations)
+        with nullcontext(answers) if self._rounds is None else self._rounds.running(name, answers):
+            try:
+                self._begin(sub_topology, round_id, program)
+                rows = self._rows(program, works, name)
+            except Exception as error:
+                if not answers.is_cut:
+                    raise self._failure_of(error) from None
+                rows = [answers.given.get(number) or _lost(group) for number, group in enumerate(works)]
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
+
+    def _rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], name: str) -> list[str]:
+        """What the containers of a round give, a text of each Spark task. `name`: the round's job group."""
+        given = None if self._rounds is None else self._rounds.given
+        pickled, payloads = self._pickled_program(program), _payloads(works)
+        places = [self._executors.preferences(group[0].location) for group in works]
+        if self._is_small(works, program):
+            worker = Containers(pickled, program.id, [], self._functions, name, given)
+            return collected_without_query(self._context, worker.of_items, places, list(enumerate(payloads)))
+        worker = Containers(pickled, program.id, payloads, self._functions, name, given)
+        return collected(self._context, *self._made(program, worker, works), places)
 
     def _group(self, round_id: str) -> str:
         """The round's job group: other applications in this Spark have rounds of the same number."""
@@ -163,25 +180,28 @@ class SparkEngine:
         return lost or failure_of(error)
 
     def cancel(self, round_id: str) -> None:
+        self._cancel_group(self._group(round_id))
+
+    def _cancel_group(self, group: str) -> None:
         try:
             # What the round would start later too: between two jobs of a user's function nothing is there to cancel.
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group(round_id))
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
         except Exception as error:
             if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
                 raise
 
     def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
-        payloads, answer_to = [work.payload for work in works], self._functions.restore
+        answer_to = self._functions.restore
 
-        def answered(numbers: Iterable[int]) -> Iterator[str]:
-            for number in numbers:
-                yield base64.b64encode(answer_to(payloads[number])).decode()
+        def answered(payloads: Iterable[bytes]) -> Iterator[str]:
+            for payload in payloads:
+                yield base64.b64encode(answer_to(payload)).decode()
 
-        places = [self._executors.preferences(work.location) for work in works]
+        places, payloads = [self._executors.preferences(work.location) for work in works], [work.payload for work in works]
         try:
             self._context.setLocalProperty("spark.scheduler.pool", "headrace-restore")
             self._context.setJobGroup(self._group("restore"), "headrace: how far stores are that are restored")
-            return list(map(base64.b64decode, collected_without_query(self._context, answered, places)))
+            return list(map(base64.b64decode, collected_without_query(self._context, answered, places, payloads)))
         except Exception as error:
             raise self._failure_of(error) from None
 
@@ -192,6 +212,8 @@ class SparkEngine:
             _run_on(self._context, there, work, self._group("machines"), within_s)
 
     def close(self) -> None:
+        if self._rounds is not None:
+            self._rounds.close()
         if self._stop_session and self._is_lost:
             forget(self._session)
         elif self._stop_session:
@@ -208,9 +230,8 @@ class SparkEngine:
         empty = self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
         return columns.chained(columns.opened(empty), source, chain)
 
-    def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> tuple[Any, bool]:
+    def _made(self, program: Any, worker: Containers, works: Sequence[Sequence[ContainerWork]]) -> tuple[Any, bool]:
         """The DataFrame of a round, one Spark partition per group with one row each; and whether there is an exchange in it."""
-        worker = Containers(pickled, program.id, _payloads(works), self._functions)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
@@ -339,6 +360,11 @@ class SparkEngine:
 
 def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:
     return [[work.payload for work in group] for group in works]
+
+
+def _lost(group: Sequence[ContainerWork]) -> str:
+    """What is given in place of a Spark task that was lost."""
+    return text_of([encoded(Summary(work.lane, lost=True)) for work in group])
 
 
 def _is_timed(program: Any, number: int) -> bool:

@@ -74,19 +74,23 @@ class _Work:
 
 @dataclass(frozen=True)
 class Containers(_Work):
-    """The container's side of a round, as functions for `mapInArrow`."""
+    """The container's side of a round, as functions for `mapInArrow`. `name`: the round's; `given`: an accumulator of Spark
+    that hears what each Spark task gives (`running_rounds`), None: none does."""
 
     functions: WorkerFunctions
+    name: str
+    given: Any
 
     def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for summaries in self.by_number(batch.column(0).to_pylist()):
+            for summaries in self.of_items((number, self.groups[number]) for number in batch.column(0).to_pylist()):
                 yield pa.RecordBatch.from_pydict({"summary": [summaries]})
 
-    def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
+    def of_items(self, items: Iterable[tuple[int, Sequence[bytes]]]) -> Iterator[str]:
+        """Of Spark tasks that are handed their number and the payloads of their containers."""
         program = self.program()
-        for number in numbers:
-            yield _text(self.functions.run_containers(self.groups[number], program))
+        for number, payloads in items:
+            yield self._told(number, self.functions.run_containers(payloads, program))
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._summaries(batches, take_reports)
@@ -96,8 +100,15 @@ class Containers(_Work):
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 
     def _summaries(self, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]) -> pa.RecordBatch:
-        summaries = self.functions.run_prepared(self.groups[self.group()], self.program(), batches, reports)
-        return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
+        number = self.group()
+        summaries = self.functions.run_prepared(self.groups[number], self.program(), batches, reports)
+        return pa.RecordBatch.from_pydict({"summary": [self._told(number, summaries)]})
+
+    def _told(self, number: int, summaries: Sequence[bytes]) -> str:
+        text = text_of(summaries)
+        if self.given is not None:
+            self.given.add([(self.name, number, text)])
+        return text
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ class Reader(_Work):
             leave_report(report)
 
 
-def _text(summaries: Sequence[bytes]) -> str:
+def text_of(summaries: Sequence[bytes]) -> str:
     return "\n".join(base64.b64encode(summary).decode() for summary in summaries)
 
 

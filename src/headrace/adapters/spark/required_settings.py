@@ -36,8 +36,8 @@ NEEDED: tuple[Needed, ...] = (
     ),
     Needed(
         "spark.locality.wait", "3s", "3s",
-        "shorter, containers of a busy executor are sent to others, which decline them; longer, a round waits for an executor "
-        "that is lost", on_cluster=True,
+        "shorter, containers of a busy executor are sent to others, which decline them; longer, a round whose records go from "
+        "one container to another waits for an executor that is lost", on_cluster=True,
     ),
     Needed(
         "spark.locality.wait.node", "0", "as spark.locality.wait",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -14,13 +15,15 @@ from typing import Self
 
 from headrace.errors import SetupError
 
-START_S_MAX, END_S_MAX = 60.0, 10.0
+LOG = logging.getLogger("headrace.job")
+START_S_MAX, END_S_MAX, GUARD_S_MAX = 60.0, 10.0, 5.0
 _LOOK_S = 0.05
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Dspark.master.rest.enabled=false"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _SHOWN_CHARS = 2_000
 # Beside each process: if this one dies, however it dies, the pipe that it holds closes.
 _GUARD = 'cat >/dev/null 2>&1; kill -s KILL -- "-$1" 2>/dev/null'
+_HELD = "a process that was forked from this one while the cluster ran holds it open"
 
 
 class StandaloneCluster:
@@ -30,7 +33,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path, host: str = "127.0.0.1", enter: Sequence[str] = ()) -> None:
         self._folder, self._host, self._enter = folder, host, enter
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._guards: list[subprocess.Popen[bytes]] = []
+        self._guards: list[tuple[str, int, subprocess.Popen[bytes]]] = []  # the name and the id of its process
         self.master = ""
 
     def __enter__(self) -> Self:
@@ -49,18 +52,26 @@ class StandaloneCluster:
         self.close()
 
     def close(self) -> None:
+        """End all processes. Each is waited for within a bound; the log names those that have not ended by then."""
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
                 process.send_signal(signal.SIGTERM)  # a worker ends its executors
-        for process in self._processes.values():
-            try:
-                process.wait(END_S_MAX)
-            except subprocess.TimeoutExpired:
+        for name, process in self._processes.items():
+            if not _has_ended(process, END_S_MAX):
                 process.kill()
-                process.wait()
-        for guard in self._guards:
-            guard.communicate()
+                if not _has_ended(process, END_S_MAX):
+                    LOG.warning("the Spark %s (process %d) has not ended %.0f s after SIGKILL", name, process.pid, END_S_MAX)
+        for _, _, guard in self._guards:
+            assert guard.stdin is not None
+            guard.stdin.close()
+        until_s = time.monotonic() + GUARD_S_MAX
+        for name, pid, guard in self._guards:
+            if not _has_ended(guard, max(0.0, until_s - time.monotonic())):
+                LOG.warning("the guard of the Spark %s has waited %.0f s for the end of its pipe: %s", name, GUARD_S_MAX, _HELD)
+                _kill_session(pid)
+                _kill_session(guard.pid)
+                _has_ended(guard, GUARD_S_MAX)
 
     def add_worker(
         self, name: str, host: str, folder: Path, environment: Mapping[str, str] | None = None, enter: Sequence[str] = ()
@@ -112,7 +123,8 @@ class StandaloneCluster:
                 start_new_session=True,  # Ctrl-C is for us, and we end them in order
             )
         guard = ["/bin/sh", "-c", _GUARD, "guard", str(self._processes[name].pid)]
-        self._guards.append(subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True))
+        started = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+        self._guards.append((name, self._processes[name].pid, started))
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -125,3 +137,16 @@ class StandaloneCluster:
                 raise SetupError(f"the Spark {name} has not started within {START_S_MAX:.0f} s: {text[-_SHOWN_CHARS:]}")
             time.sleep(_LOOK_S)
         return found
+
+
+def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _kill_session(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

@@ -1,45 +1,13 @@
-"""Which lanes take no part in rounds for a while, and why; and how the local stores of one are coming along."""
+"""Which tasks take no part in rounds for a while, and why; and how the local stores of a lane are coming along."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.names import few
-
-
-@dataclass(frozen=True, slots=True)
-class SittingOut:
-    """The lanes of a sub-topology that take no part in a round, with what each waits for. `inline`: those that restore in a
-    round whatever their stores lack, as that could not be done before. `elsewhere`: those that another processor of a group
-    runs, which no round here waits for.
-
-    >>> out = SittingOut({2: "the state of Partition_2"}).with_absent({0: "host-1", 1: "host-2", 2: "host-2"}, {"host-2"})
-    >>> out.text
-    'an executor at host-1, the state of Partition_2'
-    """
-
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    inline: frozenset[int] = frozenset()
-    elsewhere: frozenset[int] = frozenset()
-
-    @property
-    def lanes(self) -> frozenset[int]:
-        """All of them."""
-        return self.elsewhere.union(self.reasons)
-
-    def with_absent(self, places: Mapping[int, str | None], present: Collection[str]) -> SittingOut:
-        """The same with the lanes of locations where there is no worker now."""
-        away = {lane: place for lane, place in places.items() if place is not None and place not in present}
-        return replace(self, reasons={**self.reasons, **{lane: f"an executor at {place}" for lane, place in away.items()}})
-
-    @property
-    def text(self) -> str:
-        """What is waited for, for people; empty for nothing."""
-        return few(sorted(set(self.reasons.values())))
-
-
-EVERY_LANE = SittingOut()
+from headrace.model.tasks import TaskName
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +67,89 @@ class LaneProgress:
         if self.since_s is None or done <= 0 or now_s <= self.since_s:
             return None
         return (self.total_bytes - self.done_bytes) * (now_s - self.since_s) / done
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStores:
+    """The lanes of a sub-topology whose stores are restored in the background: how far those are. `inline`: the lanes that
+    restore in a round whatever their stores lack, as that could not be done before."""
+
+    lanes: Mapping[int, LaneProgress] = field(default_factory=dict)
+    inline: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SittingOut:
+    """The tasks of a sub-topology that take no part in a round, with what each waits for. `inline`: see `WaitingStores`.
+    `elsewhere`: the tasks that other processors of a group run, which no round here waits for."""
+
+    reasons: Mapping[TaskName, str] = field(default_factory=dict)
+    inline: frozenset[int] = frozenset()
+    elsewhere: frozenset[TaskName] = frozenset()
+
+    def __contains__(self, task: TaskName) -> bool:
+        return task in self.reasons or task in self.elsewhere
+
+    def __bool__(self) -> bool:
+        return bool(self.reasons or self.elsewhere)
+
+    def part_of(self, container: ContainerModel) -> tuple[TaskModel, ...]:
+        """The tasks of a container that take part; none where it sits out as a whole."""
+        if not self:
+            return container.tasks
+        return tuple(task for task in container.tasks if task.name not in self)
+
+    @property
+    def text(self) -> str:
+        """What is waited for, for people; empty for nothing."""
+        return few(sorted(set(self.reasons.values())))
+
+
+EVERY_TASK = SittingOut()
+
+
+def sitting_out(containers: Iterable[ContainerModel], present: Collection[str], waiting: WaitingStores) -> SittingOut:
+    """Which tasks sit out: those of locations that have no worker now, and those whose stores are restored. With such a one go
+    those of its container that read a partition together with it, as the container has one position there (protocol.md 10);
+    its others take part.
+
+    >>> from headrace.model.streams import SSP
+    >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(3)]
+    >>> containers = [ContainerModel(0, tuple(tasks[:2]), "1", "host-1"), ContainerModel(1, (tasks[2],), "2", "host-2")]
+    >>> waiting = WaitingStores({0: LaneProgress("host-1", (TaskProgress("Partition_1", 0, 9),))})
+    >>> out = sitting_out(containers, {"host-1"}, waiting)
+    >>> print(out.text, "|", *(task.name for task in out.part_of(containers[0])))
+    an executor at host-2, the state of Partition_1 at host-1 | Partition_0
+    """
+    reasons = dict[TaskName, str]()
+    for one in containers:
+        if one.location_id is not None and one.location_id not in present:
+            reasons |= dict.fromkeys((task.name for task in one.tasks), f"an executor at {one.location_id}")
+        elif (progress := waiting.lanes.get(one.lane)) is not None:
+            waits = {TaskName.parse(task.task) for task in progress.tasks}
+            reasons |= dict.fromkeys(_tied(one.tasks, waits), progress.text)
+    return SittingOut(reasons, waiting.inline)
+
+
+def _tied(tasks: Sequence[TaskModel], names: Collection[TaskName]) -> set[TaskName]:
+    """These tasks, and all that read a partition together with one of them, or with one of those."""
+    found = set(names)
+    while True:
+        read = {ssp for task in tasks if task.name in found for ssp in task.partitions}
+        more = {task.name for task in tasks if not read.isdisjoint(task.partitions)}
+        if more <= found:
+            return found
+        found |= more
+
+
+def waits_for_lost(left: Collection[str | None], present: Collection[str]) -> bool:
+    """Whether a round waits for nothing but what was lost. `left`: where those of its Spark tasks are to run that have not
+    ended (None: anywhere); `present`: the locations that have a worker.
+
+    >>> waits_for_lost(["host-1"], {"host-2"}), waits_for_lost(["host-1", "host-2"], {"host-2"}), waits_for_lost([], ())
+    (True, False, False)
+    """
+    return bool(left) and all(location is not None and location not in present for location in left)
 
 
 def under_way(waiting: Sequence[tuple[str, int]], slots: int) -> tuple[tuple[str, int], ...]:

@@ -140,8 +140,8 @@ _ROWS = (
     ),
     Metric(
         "declined", _C, "containers", _SUB,
-        "Containers that took no part in their round, as they were run elsewhere, or as their local stores are restored "
-        "first",
+        "Containers that took no part in their round: their executor was lost, they were run elsewhere, or their local stores "
+        "are restored first",
     ),
     Metric(
         "restored-bytes", _C, "bytes", _SUB,

@@ -64,8 +64,8 @@ class RoundMeter:
         self.running_since_s = now_s
 
     def answered(self, summaries: Sequence[Summary], now_s: float) -> None:
-        """Containers have been run, whether they have taken part or declined."""
-        home = [summary for summary in summaries if summary.declined is None]
+        """Containers have been run, whether they have taken part, declined, or were lost."""
+        home = [summary for summary in summaries if summary.declined is None and not summary.lost]
         counts: Values = {
             "tasks-run": {"": sum(self._tasks_of[summary.lane] for summary in summaries)},
             "tasks-at-home": {"": sum(self._tasks_of[summary.lane] for summary in home)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.core.affinity.sitting_out import EVERY_LANE, SittingOut
+from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut
 from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.rounds.offset_ranges import OffsetRange
@@ -65,10 +65,10 @@ class PlannedRound:
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
     """What is known of the world when a round is planned: up to where streams can be read, and how far event time is. `limit`:
-    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by. `sitting_out`: lanes that take no part."""
+    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by. `sitting_out`: tasks that take no part."""
 
     ends: Mapping[SSP, int]
     idle: frozenset[SSP]
     now_us: int
     limit: Mapping[SSP, int] | None = None
-    sitting_out: SittingOut = EVERY_LANE
+    sitting_out: SittingOut = EVERY_TASK

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
-from headrace.core.affinity.sitting_out import SittingOut
+from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut
 from headrace.core.job_plan.containers import inputs_of
 from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
@@ -61,7 +61,7 @@ class RoundPlanner:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.processor_store, backend.engine.slots
         self._handovers = handovers
-        self.waits_for = ""  # what lanes wait for that take no part in rounds, for people
+        self.waits_for = ""  # what tasks wait for that take no part in rounds, for people
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self.tasks_wait = False  # a round has shown that functions of records wait
         self.held_files: Mapping[TaskName, int] = {}  # how many of each task's state files no round folds
@@ -134,7 +134,7 @@ class RoundPlanner:
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         works_by_lane = {}
         for lane, mine in pieces.items():
-            filled = self._filled(common, lane, mine, watermark_of, by_engine)
+            filled = self._filled(common, lane, mine, watermark_of, by_engine, out)
             if lane in out.inline:
                 filled = msgspec.structs.replace(filled, restore_inline_bytes=None)
             payload = encoded(filled)
@@ -144,7 +144,7 @@ class RoundPlanner:
         bases = {
             task.name: self._task_positions.checkpoints[task.name].round_id
             for lane in records
-            for task in self._containers[lane].tasks
+            for task in out.part_of(self._containers[lane])
         }
         handed_works = () if handover is None else self._handed(common, round_id, min(records), handover)
         return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost, handover, handed_works)
@@ -180,7 +180,7 @@ class RoundPlanner:
         lane = next((lane for lane in sorted(planned.lanes) if piece.ssp in self._inputs[lane]), min(planned.lanes))
         pieces = {piece.ssp: piece}
         common = msgspec.structs.replace(self._common(planned.id, RoundInputs({}, frozenset(), 0)), control=None)
-        payload = encoded(self._filled(common, lane, pieces, lambda task: None, self._engine_reads))
+        payload = encoded(self._filled(common, lane, pieces, lambda task: None, self._engine_reads, EVERY_TASK))
         return self._work(lane, pieces, payload, piece.records, self._engine_reads)
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class RoundPlanner:
             ends = before_skipped(positions, ends, self._skipped)
         if self._led:
             ends = led_ends(positions, ends, self._terms.max_bucket_lead, self._led)
-        if inputs.sitting_out.lanes:
+        if inputs.sitting_out:
             positions = self._starts(positions, inputs.sitting_out)
             ends = {ssp: end for ssp, end in ends.items() if ssp in positions}
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
@@ -227,8 +227,8 @@ class RoundPlanner:
         return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
     def _takers(self, ssp: SSP, out: SittingOut) -> Collection[int]:
-        """The lanes that read a partition and take part."""
-        return self._readers.get(ssp, {}).keys() - out.lanes
+        """The lanes that read a partition and take part: those of a lane that read it together all do, or none."""
+        return [lane for lane, tasks in self._readers.get(ssp, {}).items() if tasks[0].name not in out]
 
     def _starts(self, positions: Mapping[SSP, int], out: SittingOut) -> dict[SSP, int]:
         """Where partitions are read from by those that take part; without those that none of them reads."""
@@ -244,19 +244,19 @@ class RoundPlanner:
     ) -> dict[int, dict[SSP, OffsetRange]]:
         """The lanes that have something to do and take part, and what each reads. Not what all its tasks have read already:
         others read that range for tasks whose container failed when this one committed."""
-        checkpoints, now_us = self._task_positions.checkpoints, inputs.now_us
+        checkpoints, now_us, out = self._task_positions.checkpoints, inputs.now_us, inputs.sitting_out
         found: dict[int, dict[SSP, OffsetRange]] = {}
         for lane in frozenset(self._store.lanes_to_renew(self._sub.name, now_us)) & self._containers.keys():
             found[lane] = {}
         for name in self._task_positions.with_timers:
             lane, task = self._places[name]
-            if lane not in found and _is_due(checkpoints[name], watermark_of(task), now_us):
+            if lane not in found and name not in out and _is_due(checkpoints[name], watermark_of(task), now_us):
                 found[lane] = {}
         for ssp in sorted(ranges):
-            for lane, readers in self._readers.get(ssp, {}).items():
-                if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in readers):
+            for lane in self._takers(ssp, out):
+                if any(checkpoints[task.name].positions[ssp] < ranges[ssp].end for task in self._readers[ssp][lane]):
                     found.setdefault(lane, {})[ssp] = ranges[ssp]
-        return {lane: found[lane] for lane in sorted(found) if lane not in inputs.sitting_out.lanes}
+        return {lane: found[lane] for lane in sorted(found) if out.part_of(self._containers[lane])}
 
     def _records(self, lane: int, pieces: Mapping[SSP, OffsetRange]) -> int:
         """About how many records a lane has to process: of a slice, as many as key buckets make one."""
@@ -321,16 +321,20 @@ class RoundPlanner:
         pieces: Mapping[SSP, OffsetRange],
         watermark_of: WatermarkOf,
         by_engine: bool,
+        out: SittingOut,
     ) -> ContainerPlan:
         round_id = RoundId(common.epoch, self._sub.name, int(common.round_id.rpartition(":")[2]))
+        container = self._containers[lane]
+        mine = out.part_of(container)
         return msgspec.structs.replace(
             common,
             lane=lane,
-            job_model_version=self._containers[lane].since or self._plan.model.version,
+            job_model_version=container.since or self._plan.model.version,
             location=self._locations.get(lane),
+            is_part=len(mine) < len(container.tasks),
             tasks=[
                 self._task_plan(task, watermark_us)
-                for siblings in siblings_of(self._containers[lane].tasks)
+                for siblings in siblings_of(mine)
                 for watermark_us in [watermark_of(siblings[0])]
                 for task in siblings
             ],
@@ -339,8 +343,8 @@ class RoundPlanner:
             known_failures=self._known(pieces),
             threads=threads_of(
                 self._terms.task_threads,
-                len(self._containers[lane].tasks),
-                are_virtual=any(task.name.bucket is not None for task in self._containers[lane].tasks),
+                len(mine),
+                are_virtual=any(task.name.bucket is not None for task in mine),
                 wait=self.tasks_wait,
             ),
         )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
 from headrace.core.affinity.locations import LocationId
-from headrace.core.affinity.sitting_out import EVERY_LANE, SittingOut
+from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut, WaitingStores, sitting_out
 from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.group.grants import processor_of
 from headrace.core.rewind.replays import unfinished
@@ -98,16 +99,21 @@ class SubTopologyRunner:
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
         self.terms, self._epoch = terms, plan.epoch
-        self._new_lanes: set[int] = set()  # whose containers have committed for the first time
+        self._arrived: dict[TaskName, LocationId] = {}  # tasks that have committed for the first time, and where
         self._containers = {one.lane: one for one in self.model.containers}
         self._places = {lane: one.location_id for lane, one in self._containers.items() if one.location_id is not None}
-        self._unseen = set(self._places)  # the lanes that have not committed under this plan
+        self._unseen = {  # the tasks that have not committed under this plan, and where they are to
+            task.name: LocationId(self._places[lane])
+            for lane, one in self._containers.items()
+            if lane in self._places
+            for task in one.tasks
+        }
         self._cluster, self._restoration = backend.cluster, backend.restoration
         self._system, self._store, self._engine = system, store, engine
         self._check_epoch = backend.check_epoch
         own = plan.processor_id
-        foreign = self._containers.values() if own is not None else ()
-        self._elsewhere = frozenset(one.lane for one in foreign if processor_of(one) != own)
+        foreign = [one for one in self._containers.values() if own is not None and processor_of(one) != own]
+        self._elsewhere = frozenset(task.name for one in foreign for task in one.tasks)
         self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
@@ -138,14 +144,14 @@ class SubTopologyRunner:
         return self.task_positions.positions() | targets if targets else None
 
     def sitting_out(self) -> SittingOut:
-        """The lanes that take no part in rounds now, as their location has no worker, or their stores are restored."""
+        """The tasks that take no part in rounds now, as their location has no worker, or their stores are restored."""
         if self._cluster is None:
-            return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_LANE
-        restoring = EVERY_LANE
+            return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_TASK
+        waiting = WaitingStores()
         if self._restoration is not None:
-            restoring = self._restoration.sitting_out(self.sub.title)
+            waiting = self._restoration.waiting(self.sub.title)
             self.meter.restored(self._restoration.taken_bytes(self.sub.title), time.monotonic())
-        return restoring.with_absent(self._places, self._cluster.present)
+        return sitting_out(self.model.containers, self._cluster.present, waiting)
 
     def restoring(self) -> list[RestoringStatus]:
         """The tasks whose local stores are restored in the background."""
@@ -185,16 +191,20 @@ class SubTopologyRunner:
 
     def _accepted(self, planned: PlannedRound, summaries: list[Summary]) -> list[Summary]:
         """Those of the containers that have taken part. One that Spark ran at another location than its own has declined, and
-        so has one whose stores lack much of their state: that is restored now."""
+        so has one whose stores lack much of their state: that is restored now. Of one whose location was lost nothing is known:
+        if it has committed all the same, its next round finds that, and fails (protocol.md 8)."""
         self.meter.answered(summaries, time.monotonic())
         declined = [summary for summary in summaries if summary.has_declined]
         if not declined:
             return summaries
-        self.progress.counters["containers_declined"] = self.progress.counters.get("containers_declined", 0) + len(declined)
+        for counter, count in Counter("containers_lost" if one.lost else "containers_declined" for one in declined).items():
+            self.progress.counters[counter] = self.progress.counters.get(counter, 0) + count
         lanes = [summary.lane for summary in declined]
         elsewhere = sorted({summary.declined for summary in declined if summary.declined is not None})
         if elsewhere:
             LOG.info("round %s: of containers %s some were run elsewhere, at %s", planned.id, lanes, elsewhere)
+        if lost := sorted({self._places[summary.lane] for summary in declined if summary.lost}):
+            LOG.info("round %s: of containers %s some were lost, at %s", planned.id, lanes, lost)
         for summary in declined:
             if summary.missing and self._restoration is not None:
                 heads = {task.name: self.checkpoints[task.name].head for task in self._containers[summary.lane].tasks}
@@ -220,10 +230,11 @@ class SubTopologyRunner:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
-        lanes = {summary.lane for summary in summaries}
-        self._new_lanes |= lanes & self._unseen
+        if self._unseen:
+            names = [one.task for one in commit.checkpoints if one.task in self._unseen]
+            self._arrived |= {name: self._unseen.pop(name) for name in names}
         if self._restoration is not None:
-            self._restoration.took_part(self.sub.title, lanes)
+            self._restoration.took_part(self.sub.title, {summary.lane for summary in summaries})
         ended = time.monotonic()
         self.progress.add(summaries, (ended - began) * 1e3)
         self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
@@ -235,9 +246,8 @@ class SubTopologyRunner:
 
     def new_locations(self) -> dict[TaskName, LocationId]:
         """Where tasks have run for the first time under this plan, since the last call."""
-        lanes, self._new_lanes = self._new_lanes, set()
-        self._unseen -= lanes
-        return {task.name: LocationId(self._places[lane]) for lane in lanes for task in self._containers[lane].tasks}
+        arrived, self._arrived = self._arrived, {}
+        return arrived
 
     def _bases(self, planned: PlannedRound, summaries: list[Summary]) -> Mapping[TaskName, RoundId]:
         """What the tasks build on of those containers that have taken part."""

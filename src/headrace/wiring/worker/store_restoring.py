@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import structs
@@ -37,18 +38,26 @@ def missing_bytes(plan: ContainerPlan, application: str) -> dict[str, int]:
     bound = plan.restore_inline_bytes
     if bound is None or sum(_bytes_of(head.files) for head in heads.values()) <= bound:
         return {}
-    boot_id, root, found = holders.boot_id(), Path(local_folder_of(plan.local_store_dir)), dict[str, int]()
-    for task, head in heads.items():
-        found[task] = _bytes_of(_missing_files(root / task_folder_of(application, task), head, boot_id, plan.system))
+    # On the log the next round applies what the last one has written (protocol.md 15): no store is ever at its head.
+    found = _missing(local_folder_of(plan.local_store_dir), application, heads, is_last_applied=plan.system != "log")
     return {task: size for task, size in found.items() if size} if sum(found.values()) > bound else {}
 
 
-def _missing_files(folder: Path, head: Head, boot_id: str, system: str) -> tuple[StateFile, ...]:
+def _missing(root: str, application: str, heads: Mapping[str, Head], *, is_last_applied: bool) -> dict[str, int]:
+    """By task how many bytes of state files opening its store below `root` would read. `is_last_applied`: the last delta
+    counts, too."""
+    boot_id = holders.boot_id()
+    return {
+        task: _bytes_of(_missing_files(Path(root) / task_folder_of(application, task), head, boot_id, is_last_applied))
+        for task, head in heads.items()
+    }
+
+
+def _missing_files(folder: Path, head: Head, boot_id: str, is_last_applied: bool) -> tuple[StateFile, ...]:
     held = held_state(folder, boot_id)
     if held is None:
         return head.files
-    # On the log the next round applies what the last one has written (protocol.md 15): no store is ever at its head.
-    if system == "log" and lacks_last_delta(head, held.identity):
+    if not is_last_applied and lacks_last_delta(head, held.identity):
         return ()
     return files_to_read(head, held.identity, held.prepared)
 
@@ -58,7 +67,10 @@ def _bytes_of(files: tuple[StateFile, ...]) -> int:
 
 
 def end_restore(plan: ContainerPlan, application: str, title: str) -> None:
-    """Before stores are opened: have a process end that restores these for another plan, and has their locks."""
+    """Before stores are opened: have a process end that restores these for another plan, and has their locks. Where only a part
+    of the container takes part, it is its other stores that are restored."""
+    if plan.is_part:
+        return
     RestoreFolder(local_folder_of(plan.local_store_dir), application, title, plan.lane).end()
 
 
@@ -84,6 +96,8 @@ class RestoreProcesses:
         if not asked.is_wanted:
             folder.end(token)
             return RestoreAnswer()
+        if folder.wanted != token and _is_left_to_a_round(asked):
+            return RestoreAnswer(token=token, is_done=True)
         lock = folder.locked()
         answer = folder.answer()
         is_known = answer.token == token
@@ -117,6 +131,14 @@ class RestoreProcesses:
                 process.stdin.write(encoded_stores_to_restore(asked))
         except BrokenPipeError:
             pass  # it has ended: the next question starts another
+
+
+def _is_left_to_a_round(asked: StoresToRestore) -> bool:
+    """Whether the stores lack so little. What a round applies that the last one has written counts for nothing."""
+    if asked.inline_bytes is None:
+        return False
+    found = _missing(asked.local_store_dir, asked.application, asked.heads, is_last_applied=False)
+    return sum(found.values()) <= asked.inline_bytes
 
 
 PROCESSES = RestoreProcesses()
