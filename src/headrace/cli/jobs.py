@@ -117,6 +117,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
                 "container": container.lane,
                 "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
                 "lag": job.lag_of([task]),
+                "processor": container.processor_id,
                 "location": container.location_id,
                 "restoring": restoring.get(str(task.name)),
                 "metrics": measured.get(sub.name or "source", {}).get(str(task.name), {}),

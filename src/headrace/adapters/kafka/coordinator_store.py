@@ -44,6 +44,7 @@ from headrace.adapters.kafka.positions import (
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
 from headrace.core.group.grants import Grant, Grants, InForce
+from headrace.core.group.statuses import joined_statuses
 from headrace.errors import FencedError, StorageError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
@@ -311,7 +312,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._system.purge(stream, offsets)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        return {name: msgspec.json.decode(value) for name, value in sorted(self._read(STATUS).items())}
+        return joined_statuses({name: msgspec.json.decode(value) for name, value in self._read(STATUS).items()})
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran."""

@@ -29,6 +29,7 @@ from headrace.adapters.kafka.positions import (
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode
 from headrace.core.group.grants import portion_of
+from headrace.core.group.statuses import published_name
 from headrace.errors import FencedError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel
@@ -52,6 +53,7 @@ class KafkaProcessorStore(ProcessorStore):
         self._checkpoints = system.checkpoint_reader(application)
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
         self._own: JobModel | None = None  # the job model, with the containers that run here
+        self._processor_id: str | None = None
         self._others: frozenset[TaskName] = frozenset()  # the tasks of other processors
         self._tail = CompactedTopic(self._client, checkpoint_topic(application), self._deadline)
         self._tailed: dict[str | None, dict[bytes, bytes]] = {}  # what was heard, by sub-topology
@@ -62,6 +64,7 @@ class KafkaProcessorStore(ProcessorStore):
         self._renew_us: int | None = None
 
     def begin(self, epoch: int, model: JobModel, processor_id: str | None = None) -> None:
+        self._processor_id = processor_id
         self._own = model if processor_id is None else portion_of(model, processor_id)
         self._others = frozenset(task.name for task in model.tasks) - {task.name for task in self._own.tasks}
         self._tailed = {sub.name: {} for sub in model.sub_topologies}
@@ -178,4 +181,5 @@ class KafkaProcessorStore(ProcessorStore):
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """In no transaction, so that it holds back nothing of what others read there."""
-        self._system.own_topics.write(self.application, STATUS, {sub_topology or "source": msgspec.json.encode(dict(status))})
+        name = published_name(sub_topology or "source", self._processor_id)
+        self._system.own_topics.write(self.application, STATUS, {name: msgspec.json.encode(dict(status))})

@@ -39,6 +39,7 @@ LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
 TURN_S = 0.5  # from one look of a leader to the next
 TIDY_S = 30.0
+HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 STOP_WAIT_S = 60.0
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
@@ -76,6 +77,7 @@ class GroupJob:
         self._duplicate_since_s: float | None = None
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
+        self._held_since_s: float | None = None
         self._tidied_s = time.monotonic()
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -158,8 +160,6 @@ class GroupJob:
                     raise
                 LOG.warning("%s", error.message)
                 self._stopping.wait(1.0)
-            except JobHeldError:
-                raise
             except FencedError as error:
                 LOG.info("%s", error.message)
                 self._lead_no_more()
@@ -241,12 +241,27 @@ class GroupJob:
             run = run_as_leader(state.run, self._run_id, False, new_id, sequence)
             parts, pace = self._launched, self._pace
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
-            coordinator.begin(parts.lease(run.id), is_run_new=run.id == new_id)
+            if not self._is_begun(coordinator, parts.lease(run.id), is_run_new=run.id == new_id):
+                return
             self._coordinator, self._run_id = coordinator, run.id
         coordinator.look(state, self._rounds.runners, time.monotonic())
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy(self._rounds.runners)
+
+    def _is_begun(self, coordinator: GroupCoordinator, lease: DriverLease, *, is_run_new: bool) -> bool:
+        """False while another has the application, as one of a group that was killed seems to for some seconds."""
+        try:
+            coordinator.begin(lease, is_run_new=is_run_new)
+        except JobHeldError as error:
+            self._held_since_s = self._held_since_s or time.monotonic()
+            if time.monotonic() - self._held_since_s > HELD_S:
+                raise
+            LOG.info("%s", error.message)
+            self._rounds.waiting_for = error.message
+            return False
+        self._held_since_s = None
+        return True
 
     def _lead_no_more(self, *, is_last: bool = False) -> None:
         coordinator, self._coordinator = self._coordinator, None

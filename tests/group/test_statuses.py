@@ -1,0 +1,49 @@
+"""What several processors have published of one job, as one status."""
+
+from __future__ import annotations
+
+from headrace.core.group.statuses import FRESH_US, joined_statuses, published_name
+
+A = {
+    "records": 10,
+    "lag": 5,
+    "counters": {"dead_letters": 1},
+    "waiting_for": "",
+    "updated_us": 100,
+    "notes": ["n"],
+    "metrics": {"m": 1},
+}
+B = {
+    "records": 7,
+    "lag": 4,
+    "counters": {"late_records": 2},
+    "waiting_for": "x",
+    "updated_us": 200,
+    "notes": [],
+    "metrics": {"m": 2},
+}
+
+
+def test_what_is_counted_is_added_and_the_rest_is_of_the_newest() -> None:
+    (found,) = joined_statuses({published_name("source", "a"): A, published_name("source", "b"): B}).values()
+    assert (found["records"], found["lag"], found["counters"]) == (17, 4, {"dead_letters": 1, "late_records": 2})
+    assert found["notes"] == ["n"] and found["metrics"] == {"m": 2}
+    assert found["processors"]["b"] == {"updated_us": 200, "records": 7, "waiting_for": "x"}
+
+
+def test_who_has_published_nothing_for_a_while_is_not_there_any_more() -> None:
+    late = {**B, "updated_us": 100 + FRESH_US + 1}
+    (found,) = joined_statuses({"source@a": A, "source@b": late}).values()
+    assert found["records"] == 7 and list(found["processors"]) == ["b"]
+
+
+def test_a_driver_alone_and_a_group_follow_each_other() -> None:
+    assert joined_statuses({"source": A}) == {"source": A}
+    assert joined_statuses({"source": {**A, "updated_us": 300}, "source@b": B})["source"]["records"] == 10
+    assert joined_statuses({"source": A, "source@b": B})["source"]["records"] == 7
+
+
+def test_of_each_task_the_one_that_runs_it_has_measured_something() -> None:
+    one, other = {"columns": ["n"], "rows": {"t1": [3], "t2": [0]}}, {"columns": ["n"], "rows": {"t1": [0], "t2": [4]}}
+    joined = joined_statuses({"s@a": {**A, "task_metrics": one}, "s@b": {**B, "task_metrics": other}})
+    assert joined["s"]["task_metrics"] == {"columns": ["n"], "rows": {"t1": [3], "t2": [4]}}
