@@ -139,7 +139,7 @@ def expanded(app: hr.App, url: str, given: argparse.Namespace) -> Moments:
         system.create_stream(source, given.before)
         system.create_stream(output, 4)
         with load(url, source, given.rate, given.keys) as stop:
-            job: Any = app.start()
+            job = app.start()
             _wait(job, lambda: job.status()["sub_topologies"]["source"]["records"] > given.rate)
             time.sleep(WARM_S)
             tasks = job.status()["sub_topologies"]["source"]["tasks"]

@@ -19,7 +19,6 @@ from headrace.wiring.spark_sessions import SessionSlot
 if TYPE_CHECKING:
     from headrace.adapters.spark.session import SparkSession
     from headrace.client.state_reader import StateView
-    from headrace.driver.group.group_job import GroupJob
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
     from headrace.dsl.displayable import Displayable
@@ -72,7 +71,7 @@ class App(AppDeclaration):
         _check_options("run", options, ("until", *RunOptions.__annotations__))
         return wiring.run(self, until, **options)
 
-    def start(self, until: Literal["caught-up"] | None = None, **options: Unpack[StartOptions]) -> Job | GroupJob:
+    def start(self, until: Literal["caught-up"] | None = None, **options: Unpack[StartOptions]) -> Job:
         """Start it, and give the running `Job`: `status()`, `wait()`, `stop()`."""
         _check_options("start", options, ("until", *StartOptions.__annotations__))
         return wiring.start(self, until, **options)

@@ -126,15 +126,16 @@ def test_what_a_processor_has(shape: dict[str, int]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 20)), st.sets(st.sampled_from("abcdef")), st.integers(20, 40))
-def test_those_that_change_get_grants_that_never_were(present: dict[str, int], others: set[str], highest: int) -> None:
-    before = {id_: Grant(number, registration) for number, (id_, registration) in enumerate(sorted(present.items()), 1)}
+def test_those_that_change_get_grants_that_never_were(numbers: dict[str, int], others: set[str], highest: int) -> None:
+    present = {id_: str(number) for id_, number in numbers.items()}
+    before = {id_: Grant(number, incarnation) for number, (id_, incarnation) in enumerate(sorted(present.items()), 1)}
     after = after_change(before, others, set("abc"), present, highest)
     assert {id_: one for id_, one in after.items() if id_ not in others} == {
         id_: one for id_, one in before.items() if id_ not in others
     }
     new = {id_: one for id_, one in after.items() if id_ in others}
     assert new.keys() == others & set("abc") & present.keys()
-    assert all(one.number > highest and one.registration == present[id_] for id_, one in new.items())
+    assert all(one.number > highest and one.incarnation == present[id_] for id_, one in new.items())
     assert len({one.number for one in after.values()}) == len(after)
 
 

@@ -96,7 +96,7 @@ def begun(group: Group) -> tuple[CoordinatorStore, int, dict[TaskName, Checkpoin
     epoch = store.acquire(FIRST, 0, for_group=True)
     zero = RoundId(epoch, None, 0)
     checkpoints = {task: group.checkpoint(task, zero, 1, 0) for task in (A, B)}
-    grants = {"a": Grant(101, 1), "b": Grant(102, 2)}
+    grants = {"a": Grant(101, "1"), "b": Grant(102, "2")}
     store.commit_job_model(epoch, group.model(1, ("a", "b"), (1, 1)), list(checkpoints.values()), grants=grants)
     return store, epoch, checkpoints
 
@@ -108,7 +108,7 @@ def test_processors_commit_under_their_grants_whoever_leads(group: Group) -> Non
         group.commit(made, epoch, 1)  # as a driver's round would be
     successor = group.leader()
     later = successor.acquire(NEXT, 1, for_group=True)
-    assert later > 102 and successor.grants() == {"a": Grant(101, 1), "b": Grant(102, 2)}
+    assert later > 102 and successor.grants() == {"a": Grant(101, "1"), "b": Grant(102, "2")}
     made = group.commit(made, 101, 2)
     group.commit(bases[B], 102, 1)
     assert successor.checkpoints()[A] == made
@@ -132,12 +132,12 @@ def test_a_plan_moves_a_task_and_the_other_works_on(group: Group) -> None:
     made = group.commit(bases[A], 101, 1)
     sleeping, late = group.attempt(bases[B], 102, 1)  # it stays; its transaction is open all through the change
     sleeping.begin()
-    store.write_grants(epoch, {"b": Grant(102, 2)})
+    store.write_grants(epoch, {"b": Grant(102, "2")})
     with pytest.raises(RoundFailedError, match="grant 101 is not in force"):
         group.attempt(made, 101, 2)
     store.fence(epoch, {"source": [0]})
     moved = group.checkpoint(A, made.round_id, 2, 1)
-    grants = {"b": Grant(102, 2), "c": Grant(103, 3)}
+    grants = {"b": Grant(102, "2"), "c": Grant(103, "3")}
     group.finish(sleeping, late)  # the leader reads the topic of checkpoints to its end, and waits for what is open there
     store.commit_job_model(epoch, group.model(2, ("c", "b"), (2, 1)), [moved], grants=grants)
     group.commit(late, 102, 2)
@@ -152,11 +152,11 @@ def test_an_attempt_that_slept_through_a_change_is_fenced(group: Group) -> None:
     store, epoch, bases = begun(group)
     attempt, made = group.attempt(bases[A], 101, 1)
     attempt.begin()
-    store.write_grants(epoch, {"b": Grant(102, 2)})
+    store.write_grants(epoch, {"b": Grant(102, "2")})
     store.fence(epoch, {"source": [0]})
     moved = group.checkpoint(A, bases[A].round_id, 2, 0)
     store.commit_job_model(
-        epoch, group.model(2, ("c", "b"), (2, 1)), [moved], grants={"b": Grant(102, 2), "c": Grant(103, 3)}
+        epoch, group.model(2, ("c", "b"), (2, 1)), [moved], grants={"b": Grant(102, "2"), "c": Grant(103, "3")}
     )
     with pytest.raises(RoundFailedError):
         group.finish(attempt, made)
@@ -198,7 +198,7 @@ def test_a_processor_sees_that_its_grant_was_taken_back(group: Group) -> None:
     assert rounds.heard(None) == [bases[B]]
     made = group.commit(bases[B], 102, 1)
     assert rounds.heard(None) == [made] and rounds.heard(None) == []
-    store.write_grants(epoch, {"b": Grant(102, 2)})
+    store.write_grants(epoch, {"b": Grant(102, "2")})
     with pytest.raises(FencedError, match="grant 101 of this processor is not in force"):
         rounds.check_epoch(101)
     with pytest.raises(FencedError):
@@ -228,5 +228,5 @@ def test_heartbeats_put_no_grant_in_force_again(group: Group) -> None:
 def test_more_processors_than_a_broker_can_note_are_refused_before_anything_is_written(group: Group) -> None:
     store, epoch, bases = begun(group)
     with pytest.raises(NotSupportedError, match="a group of 900 processors"):
-        store.write_grants(epoch, {f"p{number}": Grant(100_000 + number, number) for number in range(900)})
+        store.write_grants(epoch, {f"p{number}": Grant(100_000 + number, str(number)) for number in range(900)})
     group.commit(bases[A], 101, 1)

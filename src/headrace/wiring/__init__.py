@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from headrace.config.loading import Config, load_config
 from headrace.errors import AppLoadError, ConfigError
@@ -16,7 +16,6 @@ from headrace.model.topology import Topology
 from headrace.wiring.spark_sessions import SessionSlot
 
 if TYPE_CHECKING:
-    from headrace.driver.group.group_job import GroupJob
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
     from headrace.exchange.engine import Engine
@@ -100,8 +99,9 @@ def start(
     config: Config | None = None,
     engine: Engine | None = None,
     log: Callable[[str], None] | None = None,
-) -> Job | GroupJob:
-    """Start an application; see `driver.job.Job`, and `driver.group.group_job.GroupJob` for a processor of a group."""
+) -> Job:
+    """Start an application; see `driver.job.Job`. A processor of a group is a `driver.group.group_job.GroupJob`, which is used
+    in the same way."""
     from headrace.wiring.group_terms import is_in_group
     from headrace.wiring.launch import started
 
@@ -116,7 +116,7 @@ def start(
     if is_in_group(config):
         from headrace.wiring.group_launch import started_in_group
 
-        return started_in_group(app, config, until, engine, log)
+        return cast("Job", started_in_group(app, config, until, engine, log))
     return started(app, config, until, engine, log)
 
 

@@ -8,13 +8,12 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from headrace.driver.group.group_job import GroupJob
 from headrace.driver.job import Job
 from headrace.driver.job_status import RunStatus
 from headrace.driver.progress_display import shown
 
 
-def wait_for(job: Job | GroupJob, progress: bool) -> RunStatus:
+def wait_for(job: Job, progress: bool) -> RunStatus:
     """Wait for the end of a job; SIGINT and SIGTERM stop it. Gives its last status; raises what ended the job."""
     signals: list[int] = []
     before: dict[int, Any] = {}

@@ -23,10 +23,10 @@ SLOT = "#"  # between the id of a processor and the number of one of its slots
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """See the module. `registration`: the incarnation that has it."""
+    """See the module. `incarnation`: who has it, see `state.incarnation_of`."""
 
     number: int
-    registration: int
+    incarnation: str
 
 
 Grants = Mapping[str, Grant]
@@ -170,10 +170,10 @@ def _holders(model: JobModel, tasks: Collection[TaskName]) -> frozenset[str]:
 
 
 def after_change(
-    grants: Grants, changed: Collection[str], holders: Collection[str], present: Mapping[str, int], highest: int
+    grants: Grants, changed: Collection[str], holders: Collection[str], present: Mapping[str, str], highest: int
 ) -> dict[str, Grant]:
     """The grants that come into force with a plan: those that stay, and new ones for the `changed` processors that have tasks
-    in it and are there. `present`: id to registration; `highest`: no number above it was ever given."""
+    in it and are there. `present`: id to incarnation; `highest`: no number above it was ever given."""
     numbers: Iterator[int] = iter(range(highest + 1, highest + 1 + len(changed)))
     kept = {id_: grant for id_, grant in grants.items() if id_ not in changed}
     new = {id_: Grant(next(numbers), present[id_]) for id_ in sorted(changed) if id_ in holders and id_ in present}

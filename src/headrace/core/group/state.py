@@ -39,6 +39,18 @@ class GroupMember:
         return None if self.registration is None else self.registration.processor_id
 
 
+def incarnation_of(member: GroupMember) -> str:
+    """A text that no other process has, and no other registration of its own. Numbers of registrations alone are used again
+    where ZooKeeper has come back empty.
+
+    >>> incarnation_of(GroupMember(7, Registration("p", "host-1", 1, "code", "host-1", 17, "99@4", "boot")))
+    '7 boot 17 99@4'
+    """
+    found = member.registration
+    process = "" if found is None else f" {found.boot_id} {found.pid} {found.process_started}"
+    return f"{member.sequence}{process}"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelVersions:
     """Which job model is in force, and which was proposed last; 0 for none. `proposed` is above `active` while a proposal

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from headrace.codec.documents import encode
 from headrace.core.group.grants import GroupShape, holders_of, members_in, processor_slots
-from headrace.core.group.membership import candidates_of
+from headrace.core.group.membership import candidates_of, unique_members
 from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, is_left_over, next_version
 from headrace.core.group.settling import Settling
-from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin
+from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
 from headrace.driver.maintenance.maintenance import Maintenance
@@ -135,9 +135,9 @@ class GroupCoordinator:
     def _fence_those_that_left(self, state: GroupState, model: JobModel | None) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
         all that read behind it."""
-        there = {one.sequence for one in state.members}
+        there = {one.processor_id: incarnation_of(one) for one in unique_members(state.members)}
         grants = self._store.grants() or {}
-        gone = frozenset(id_ for id_, grant in grants.items() if grant.registration not in there)
+        gone = frozenset(id_ for id_, grant in grants.items() if grant.incarnation != there.get(id_))
         if gone:
             LOG.info("processors %s are not there any more: their grants are taken back", ", ".join(sorted(gone)))
             with self._holding:
@@ -192,8 +192,8 @@ class GroupCoordinator:
             self._settling = self._settling.again(now_s)
             return
         LOG.info("job model %d is proposed: it changes %s", number, ", ".join(sorted(made.changed)) or "no processor")
-        members = {one.sequence for one in state.members}
-        there = {id_: sequence for id_, sequence in order.present.items() if sequence in members}
+        members = {incarnation_of(one): one.sequence for one in state.members}
+        there = {id_: members[incarnation] for id_, incarnation in order.present.items() if incarnation in members}
         releasing = frozenset(there[id_] for id_ in made.changed if id_ in there)
         receiving = frozenset(there[id_] for id_ in made.portions if id_ in there)
         self._awaited = AwaitedRelease(number, releasing, receiving, now_s)
@@ -216,7 +216,7 @@ class GroupCoordinator:
             self._epoch,
             self._pace.clock_us(),
             GroupShape(tuple(processors), number),
-            {id_: one.sequence for id_, one in there.items()},
+            {id_: incarnation_of(one) for id_, one in there.items()},
             self._has_planned,
             self._rebalance(model, {*there, *away}),
             self._group.locality.read_processor_locality().get_locality(),

@@ -20,14 +20,15 @@ from headrace.core.group.membership import (
     must_step_back,
 )
 from headrace.core.group.runs import run_as_leader, run_as_member
-from headrace.core.group.state import GroupMember, GroupState, Registration
+from headrace.core.group.state import GroupMember, GroupState, Registration, incarnation_of
+from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.group.processor_rounds import ProcessorRounds
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
-from headrace.driver.planning.job_plan import Pace
+from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
 from headrace.group.lease_keeper import LeaseKeeper
@@ -107,6 +108,19 @@ class GroupJob:
     @property
     def is_running(self) -> bool:
         return not self._ended.is_set()
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan that this processor goes by now; `UnavailableError` while it has none."""
+        generation = self._rounds.generation
+        if generation is None:
+            raise UnavailableError(f"this processor has no plan: it waits for {self._rounds.waiting_for}")
+        return generation.plan
+
+    def observations(self) -> tuple[SubTopologyObservation, ...]:
+        """How busy each sub-topology and its tasks are here, over the last 10 and 60 s; empty while it runs none."""
+        generation = self._rounds.generation
+        return () if generation is None else tuple(map(generation.observation_of, generation.runners.values()))
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
@@ -205,7 +219,8 @@ class GroupJob:
             self._lead(state, sequence)
         else:
             self._lead_no_more()
-        self._rounds.follow(state, sequence, is_leader=is_leader)
+        mine = GroupMember(sequence, self._launched.registration)
+        self._rounds.follow(state, incarnation_of(mine), is_leader=is_leader)
 
     def _takes_part(self, state: GroupState, sequence: int) -> bool:
         """False while another processor has this one's id; `JobHeldError` where it keeps it."""
@@ -274,11 +289,15 @@ class GroupJob:
     def _leave(self) -> None:
         """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
         self._rounds.close()
-        members = self._group.state().members
-        is_last = all(one.sequence == self._group.sequence for one in members)
-        self._lead_no_more(is_last=is_last)
-        self._group.leave()
-        self._group.close()
+        try:
+            members = self._group.state().members
+            is_last = all(one.sequence == self._group.sequence for one in members)
+            self._lead_no_more(is_last=is_last)
+            self._group.leave()
+            self._group.close()
+        except UnavailableError as error:
+            LOG.warning("%s: the others learn of it when the session ends", error.message)
+            self._give_up()
 
     def _give_up(self) -> None:
         """End as if killed: its session ends, and the others take its tasks at once."""

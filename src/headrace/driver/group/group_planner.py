@@ -43,14 +43,14 @@ TRIES_MAX = 5  # each time more processors are found that a plan changes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanOrder:
-    """What a leader wants a plan for. `present`: the registrations of those that get tasks or may have some, by processor id;
+    """What a leader wants a plan for. `present`: the incarnations of those that get tasks or may have some, by processor id;
     `is_replan`: the group has planned in this run; `requests`: why another plan is due; `last_locations`: where tasks have run
     last, as processors have said."""
 
     epoch: int
     now_us: int
     shape: GroupShape
-    present: Mapping[str, int]
+    present: Mapping[str, str]
     is_replan: bool
     requests: Sequence[ChangeRequest] = ()
     last_locations: Mapping[TaskName, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class GroupPlanner:
         after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
         changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
         grants = store.grants() or {}
-        ungranted = {id_ for id_ in after if id_ not in grants or grants[id_].registration != order.present.get(id_)}
+        ungranted = {id_ for id_ in after if id_ not in grants or grants[id_].incarnation != order.present.get(id_)}
         return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
 
     def commit(self, order: PlanOrder, changed: Collection[str]) -> tuple[JobPlan, frozenset[str]]:

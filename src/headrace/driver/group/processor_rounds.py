@@ -88,14 +88,14 @@ class ProcessorRounds:
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
-    def follow(self, state: GroupState, sequence: int, *, is_leader: bool) -> None:
-        """Do what `state` asks for: release what is to change, or run what the grant in force covers. Raises what ended the
-        rounds, but where another processor was given them."""
+    def follow(self, state: GroupState, incarnation: str, *, is_leader: bool) -> None:
+        """Do what `state` asks for: release what is to change, or run what the grant in force covers, if it is of this
+        `incarnation`. Raises what ended the rounds, but where another processor was given them."""
         self._raise_error()
         self._maintenance.keep_locality()
         grants = self._reader.grants() or {}
         mine = grants.get(self.processor_id)
-        grant = mine if mine is not None and mine.registration == sequence else None
+        grant = mine if mine is not None and mine.incarnation == incarnation else None
         changes = state.proposed_origin is not None and self.processor_id in state.proposed_origin.changed
         works = may_work(state.versions, state.barrier, 1, 2 if changes else 1, holds_lease=self._holds_lease())
         is_new = state.barrier is not None and state.barrier.state is BarrierState.NEW
