@@ -55,9 +55,9 @@ def forwarding(config: dict[str, Any]) -> hr.App:
     return app
 
 
-def refusal(app: hr.App, until: str | None = None, engine: Any = None) -> hr.HeadraceError:
+def refusal(app: hr.App, engine: Any = None) -> hr.HeadraceError:
     with pytest.raises(hr.HeadraceError) as refused:
-        check_group(app, config_of(app), until, engine)
+        check_group(app, config_of(app), engine)
     assert refused.value.hint, "it says what to do"
     return refused.value
 
@@ -65,7 +65,7 @@ def refusal(app: hr.App, until: str | None = None, engine: Any = None) -> hr.Hea
 def test_what_is_well_set_is_not_refused(tmp_path: Path) -> None:
     for app in (counting(settings(tmp_path)), forwarding(settings(tmp_path, local_store_dir=None, state_uri=None))):
         assert is_in_group(config_of(app))
-        check_group(app, config_of(app), None, None)
+        check_group(app, config_of(app), None)
     for changed in (
         {"state_uri": "s3://bucket/state"},
         {"state_uri": "file:///state"},
@@ -75,7 +75,7 @@ def test_what_is_well_set_is_not_refused(tmp_path: Path) -> None:
         {"zookeeper.session.timeout.ms": 3000, "zookeeper.digest.username": "me", "zookeeper.digest.password": "tiger"},
     ):
         app = counting(settings(tmp_path, **changed))
-        check_group(app, config_of(app), None, None)
+        check_group(app, config_of(app), None)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,7 @@ def test_a_wrong_setting_is_refused(tmp_path: Path, changed: dict[str, Any], kin
     assert "tiger" not in str(error)
 
 
-def test_the_end_of_a_run_and_handed_rounds_are_refused(tmp_path: Path) -> None:
-    error = refusal(forwarding(settings(tmp_path)), "caught-up")
-    assert isinstance(error, hr.NotSupportedError) and "--until caught-up" in error.message
+def test_handed_rounds_are_refused(tmp_path: Path) -> None:
     app = hr.App("flights", config=settings(tmp_path))
     app.stream("flights", key=hr.String(), value=hr.Json("a int")).for_each_round(lambda df, number: None, name="loading")
     error = refusal(app)
@@ -122,7 +120,7 @@ def test_the_end_of_a_run_and_handed_rounds_are_refused(tmp_path: Path) -> None:
 
 def test_an_engine_of_ones_own_needs_no_local_spark(tmp_path: Path) -> None:
     app = forwarding(settings(tmp_path, **{"spark.master": "spark://127.0.0.1:1"}))
-    check_group(app, config_of(app), None, Engine())  # type: ignore[arg-type]
+    check_group(app, config_of(app), Engine())  # type: ignore[arg-type]
 
 
 def test_spark_submit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +146,6 @@ def test_it_is_refused_before_spark_or_kafka_is_touched(tmp_path: Path) -> None:
     for changed, said in (({"processor_id": None}, "processor_id is not set"), ({"state_uri": None}, "state_uri is not set")):
         with pytest.raises(hr.ConfigError, match=said):
             counting(settings(tmp_path, **changed)).start()
-    with pytest.raises(hr.NotSupportedError, match="--until caught-up"):
-        forwarding(settings(tmp_path)).run(until="caught-up")
     with pytest.raises(hr.ConfigError, match="coordinator is not set"):
         forwarding(settings(tmp_path, coordinator=None)).start()
 

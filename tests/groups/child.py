@@ -41,7 +41,7 @@ class Run:
     factor: int = 1
     run_s: float = 120.0
     session_ms: int = 4000
-    code: str = ""
+    until: str | None = None
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def application(run: Run) -> hr.App:
 def work(run: Run) -> dict[str, Any]:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-    job = wiring.start(application(run), engine=Working(run))
+    job = wiring.start(application(run), run.until, engine=Working(run))
     until_s = time.monotonic() + run.run_s
     while job.is_running and not stopped and time.monotonic() < until_s:
         try:

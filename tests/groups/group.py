@@ -66,6 +66,12 @@ class Group:
         code = self.children.wait(self.pids.pop(id_))
         assert code == -signal.SIGKILL, code
 
+    def await_success(self, id_: str) -> None:
+        """Of one that ends by itself."""
+        pid = self.pids.pop(id_)
+        code = self.children.wait(pid)
+        assert code == 0, f"{id_} ended with {code}\n{self.told(pid)}"
+
     def stop(self, id_: str) -> None:
         """In order."""
         pid = self.pids.pop(id_)

@@ -125,6 +125,23 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     assert group.check() >= 240
 
 
+def test_a_bounded_run_ends_for_all_when_all_is_read(group: Group) -> None:
+    """Also for a spare, and when one of them was killed in the midst; what comes later is for the next run."""
+    group.send(200)
+    for id_ in "abc":
+        group.start(id_, until="caught-up")
+    group.until(lambda: len(group.rows("numbered")) > 0)
+    group.kill("b")
+    group.start("b", until="caught-up")
+    for id_ in "abc":
+        group.await_success(id_)
+    assert all(len(group.rows(one)) == 200 for one in ("numbered", "by-digit"))
+    group.send(40)
+    group.start("a", until="caught-up")
+    group.await_success("a")
+    assert group.check() >= 480
+
+
 LEADERS_STEPS, OTHERS_STEPS = (1, 2, 3, 4, 5, 6), (7, 8, 9, 10)
 IN_EACH_RUN = (3, 6, 8)  # grants are taken back and lanes fenced; committed, not published; released
 

@@ -82,7 +82,9 @@ def run(
 
 def _summary(status: JobStatus, unit: str) -> str:
     """Of the inputs only: what goes through a repartition stream is read there once more, and is no other record."""
-    source = status["sub_topologies"]["source"]
+    source = status["sub_topologies"].get("source")
+    if source is None:
+        return f"{status['application']} has caught up: this processor had no tasks"
     records, lag = source["records"], source["lag"]
     behind = f", {lag:,} came meanwhile" if lag else ""
     read = f"{records:,} input {unit}{'' if records == 1 else 's'}"

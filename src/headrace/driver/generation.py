@@ -127,6 +127,11 @@ class Generation:
             thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether each sub-topology is done, and was not told to end."""
+        return not self._ending.is_set() and all(done.is_set() for done in self._done.values())
+
     def stop(self) -> None:
         """End at once: rounds that run are dropped whole, what is committed stays."""
         self._stopping.set()

@@ -39,7 +39,7 @@ def started_in_group(
 ) -> GroupJob:
     """Take part in the group that `config` names; on any error everything that was opened is closed again. `engine` None is
     Spark, of this process alone."""
-    check_group(app, config, until, engine)
+    check_group(app, config, engine)
     refuse_reserved(config, is_whole=True)
     trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
     pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
@@ -51,7 +51,7 @@ def started_in_group(
     except BaseException:
         close_all(closers)
         raise
-    return GroupJob(launched, pace).start()
+    return GroupJob(launched, pace, until).start()
 
 
 def _launched(

@@ -55,12 +55,12 @@ def is_in_group(config: Config) -> bool:
     return config.coordinator is not None
 
 
-def check_group(app: Application, config: Config, until: str | None, engine: Engine | None) -> None:
+def check_group(app: Application, config: Config, engine: Engine | None) -> None:
     """Refuse what cannot work in a group, or is not set, before ZooKeeper, Kafka or Spark is touched: `NotSupportedError`,
     `ConfigError`, `InvalidNameError` for parts of the group's name; `SetupError` where the extra `zookeeper` is not installed,
     or the folder of the local stores cannot be written. `engine` None is Spark."""
     topology = app.topology()
-    _check_work(topology, config, until)
+    _check_work(topology, config)
     _check_processor_id(config)
     _group_name(config, app.name)
     connection_of(_coordinator(config), config.zookeeper)
@@ -116,7 +116,7 @@ def _group_name(config: Config, application: str) -> GroupName:
     return GroupName(application, config.application_id, application, config.job_id, config.stage_id)
 
 
-def _check_work(topology: Topology, config: Config, until: str | None) -> None:
+def _check_work(topology: Topology, config: Config) -> None:
     if not is_kafka(config.system):
         raise NotSupportedError(
             f"system {config.system!r}: a group runs on Kafka, and an embedded log in one process only",
@@ -131,12 +131,6 @@ def _check_work(topology: Topology, config: Config, until: str | None) -> None:
         raise NotSupportedError(
             f"for_each_round ({handed[0]!r}): in a group no process has the whole of a round",
             f"write to a stream with `to(...)`, and read that in a job of one process; or {_ALONE}",
-        )
-    if until is not None:
-        raise NotSupportedError(
-            f"--until {until}: a group runs until its processors are stopped; ending at the current end offsets is not "
-            "supported in a group yet",
-            f"run it without --until, or {_ALONE}",
         )
 
 

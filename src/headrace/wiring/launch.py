@@ -41,7 +41,6 @@ from headrace.wiring.cluster_terms import (
     signed_check,
 )
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
-from headrace.wiring.group_terms import check_group, is_in_group
 from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
@@ -54,9 +53,6 @@ def started(
     app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
 ) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
-    if is_in_group(config):
-        check_group(app, config, until, engine)
-        raise NotSupportedError(f"coordinator = {config.coordinator!r}: groups are not supported yet", "leave it unset")
     trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
     pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
     return Job(launched(app, config, engine, log or LOG.info), pace, until).start()

@@ -52,10 +52,12 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """What a plan of a group is made for: the slots of its processors, and the number that the plan has."""
+    """What a plan of a group is made for: the slots of its processors, and the number that the plan has. `forgets`: tasks need
+    not stay where they were."""
 
     processors: tuple[Member, ...]
     version: int
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)

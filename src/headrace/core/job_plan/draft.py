@@ -43,6 +43,7 @@ class PlanTerms:
     `locations`: how many of them at each location of a cluster, empty where all are on one machine. `processors`: of a
     standalone group, as containers are assigned to them; empty where there is none. `next_version`: what the version of the job
     model becomes in a group, where it is that of a proposal; None: one more than the last, if anything else in it changes.
+    `forgets_locality`: tasks go to any processor, wherever they were.
     `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
     that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
     containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers
@@ -69,6 +70,7 @@ class PlanTerms:
     far_us: int = 0
     processors: tuple[Member, ...] = ()
     next_version: int | None = None
+    forgets_locality: bool = False
 
     @property
     def application(self) -> str:

@@ -57,6 +57,8 @@ def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping
     members = terms.members(chosen)
     if not members:
         return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
+    if terms.forgets_locality:
+        return SubTopologyModel(sub.name, assigned(made, members, TaskHistory(load=load)), factor)
     before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     heads = {task.name: one.head for task in made if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}

@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
 from headrace.core.group.grants import GroupShape, holders_of, members_in, processor_slots
 from headrace.core.group.membership import candidates_of, unique_members
 from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, is_left_over, next_version
+from headrace.core.group.runs import keeps_affinity
 from headrace.core.group.settling import Settling
 from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
@@ -85,8 +86,16 @@ class GroupCoordinator:
             self._planned(None)
             if is_run_new and not self._store.grants() and self._maintenance is not None:
                 self._maintenance.clear_up()  # no processor can commit now
+        if self.run.bounded and not self.run.targets:
+            self.run = replace(self.run, targets=self._plans.ends_of_inputs())
         self._leading.write_run(self.run)
         threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True).start()
+
+    def end_run(self) -> None:
+        """All of a bounded run is done: every processor may end."""
+        LOG.info("all inputs are read to where they ended when the run began")
+        self.run = replace(self.run, state="ended")
+        self._leading.write_run(self.run)
 
     def end(self, *, is_last: bool) -> None:
         """Lead no more. `is_last`: no other processor is there, so that the application is given back."""
@@ -110,6 +119,11 @@ class GroupCoordinator:
                 return
             except Exception as error:
                 LOG.warning("heartbeat: %s", getattr(error, "message", error))
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a proposal waits."""
+        return self._awaited is not None
 
     # --- what is to be done now -------------------------------------------------------------------------------------
 
@@ -153,7 +167,7 @@ class GroupCoordinator:
             if is_current:
                 plan.startpoints.committed(known.values())
             self._requests.settle(self._pace.clock_us())
-            found = self._requests.found(now_s)
+            found = self._requests.found(now_s, with_streams=not self.run.bounded)
             scales, _ = self._requests.scales(now_s, runners) if is_current else ((), {})
         self._due = tuple(dict.fromkeys((*self._due, *found, *scales)))
 
@@ -212,14 +226,15 @@ class GroupCoordinator:
         processors += [] if model is None else members_in(model, away)
         if not processors:
             return None
+        forgets = not self._has_planned and not keeps_affinity(self.run, state.origin or ModelOrigin(self._settings.code, ""))
         return PlanOrder(
             self._epoch,
             self._pace.clock_us(),
-            GroupShape(tuple(processors), number),
+            GroupShape(tuple(processors), number, forgets),
             {id_: incarnation_of(one) for id_, one in there.items()},
             self._has_planned,
             self._rebalance(model, {*there, *away}),
-            self._group.locality.read_processor_locality().get_locality(),
+            {} if forgets else self._group.locality.read_processor_locality().get_locality(),
         )
 
     def _rebalance(self, model: JobModel | None, wanted: Collection[str]) -> tuple[ChangeRequest, ...]:

@@ -34,6 +34,7 @@ from headrace.errors import ConfigError, FencedError, HeadraceError, JobHeldErro
 from headrace.group.lease_keeper import LeaseKeeper
 from headrace.group.processor_group import LOOK_S, ProcessorGroup
 from headrace.model.scale import ScaleRequest
+from headrace.model.streams import SSP
 from headrace.ports import DriverLease, JobReader
 
 LOG = logging.getLogger("headrace.group")
@@ -68,10 +69,11 @@ class GroupJob:
     """A processor that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it: it leaves in order,
     and its tasks wait for it for a while, then go to the others."""
 
-    def __init__(self, launched: LaunchedProcessor, pace: Pace) -> None:
+    def __init__(self, launched: LaunchedProcessor, pace: Pace, until: str | None = None) -> None:
         self._launched, self._pace, self._group = launched, pace, launched.group
         id_, plans = launched.registration.processor_id, launched.plans
         self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
+        self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
         self._sequence: int | None = None
@@ -213,12 +215,18 @@ class GroupJob:
             self._lead_no_more()
             self._register()
             return
-        if leader is not None and (joined := run_as_member(state.run, leader.sequence, bounded=False)) is not None:
+        if leader is not None and (joined := run_as_member(state.run, leader.sequence, self._is_bounded)) is not None:
             self._run_id = joined.id
+            self._rounds.ends = {SSP.parse(one): end for one, end in joined.targets.items()} if joined.bounded else None
+        if state.run is not None and state.run.has_ended and state.run.id == self._run_id:
+            self._stopping.set()
+            return
         if is_leader:
             self._lead(state, sequence)
         else:
             self._lead_no_more()
+        if self._is_bounded and self._rounds.ends is None:
+            return  # the leader has yet to say where the run ends
         mine = GroupMember(sequence, self._launched.registration)
         self._rounds.follow(state, incarnation_of(mine), is_leader=is_leader)
 
@@ -253,12 +261,15 @@ class GroupJob:
             coordinator = None
         if coordinator is None:
             new_id = self._launched.new_run_id()
-            run = run_as_leader(state.run, self._run_id, False, new_id, sequence)
+            run = run_as_leader(state.run, self._run_id, self._is_bounded, new_id, sequence)
             parts, pace = self._launched, self._pace
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
             if not self._is_begun(coordinator, parts.lease(run.id), is_run_new=run.id == new_id):
                 return
             self._coordinator, self._run_id = coordinator, run.id
+        if self._rounds.has_caught_up and not coordinator.is_changing:
+            coordinator.end_run()
+            return
         coordinator.look(state, self._rounds.runners, time.monotonic())
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()

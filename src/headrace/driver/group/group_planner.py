@@ -25,7 +25,7 @@ from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.rewind.startpoint_rules import in_force
-from headrace.core.topology.sub_topologies import watched_streams
+from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.job_planner import JobPlanner, uncollected, with_limits
 from headrace.driver.planning.load_plan import load
@@ -34,7 +34,9 @@ from headrace.errors import UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.startpoint import StartpointRecord
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
+from headrace.model.topology import SourceKind
 from headrace.ports import JobReader
 
 LOG = logging.getLogger("headrace.group")
@@ -93,7 +95,10 @@ class GroupPlanner:
         config, system, store = planner.config, backend.system, backend.store
         slots = backend.engine.slots
         terms = terms_of(planner.topology, config, system.name, slots, None, order.is_replan, planner.sides)
-        terms = replace(terms, processors=order.shape.processors, next_version=order.shape.version)
+        shape = order.shape
+        terms = replace(
+            terms, processors=shape.processors, next_version=shape.version, forgets_locality=shape.forgets
+        )
         config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
         elsewhere = None if backend.elsewhere is None else backend.elsewhere.requests()
@@ -150,6 +155,16 @@ class GroupPlanner:
         used = {title: frozenset(range(count)) for title, count in store.lanes_used().items()}
         store.fence(epoch, {title: lanes - spared.get(title, frozenset()) for title, lanes in used.items()})
         reached("group", 3)
+
+    def ends_of_inputs(self) -> dict[str, int]:
+        """By SSP the end of all that was written so far to what the application reads from outside."""
+        system, found = self.planner.backend.system, dict[str, int]()
+        for sub in sub_topologies_of(self.planner.topology):
+            for source in sub.sources:
+                if source.kind is not SourceKind.REPARTITION:
+                    ends = system.high_watermarks(source.stream)
+                    found |= {str(SSP(system.name, source.stream, number)): end for number, end in ends.items()}
+        return found
 
     def loaded(self, store: JobReader, epoch: int, processor_id: str | None) -> JobPlan:
         """The plan in force, for rounds of one processor under its grant `epoch`. Streams that are written have as many

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace.core.affinity.groupers import LocalityInfo
@@ -21,10 +22,12 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.processor_group import ProcessorGroup
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import JobReader
 
@@ -83,6 +86,7 @@ class ProcessorRounds:
         self._grant: Grant | None = None  # under which the generation runs; None: it only hears
         self._last: Generation | None = None  # the one before, for what it has counted
         self._maintenance = OwnMaintenance(group)
+        self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
 
@@ -120,6 +124,11 @@ class ProcessorRounds:
 
     def close(self) -> None:
         self._end()
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all tasks of the group have read what was there, and what came of it."""
+        return self.ends is not None and self.generation is not None and self.generation.has_caught_up
 
     @property
     def runners(self) -> list[SubTopologyRunner]:
@@ -209,6 +218,8 @@ class ProcessorRounds:
         watch.begin(plan, time.monotonic())
         prepared = PreparedJob(plan, runners, self._maintenance)
         generation = Generation(prepared, self._backend, self._pace, None, watch, self._fail)
+        if self.ends is not None:
+            generation.caught_up = CaughtUp(generation.sources, self.ends)
         if self._last is not None:
             generation.inherit_from(self._last)
         self.generation, self.waiting_for = generation, ""
@@ -217,8 +228,8 @@ class ProcessorRounds:
     # --- what people see --------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, SubTopologyStatus]:
-        """By the titles of sub-topologies, of those that it runs."""
-        generation = self.generation
+        """By the titles of sub-topologies, of those that it runs, or ran last."""
+        generation = self.generation or self._last
         if generation is None:
             return {}
         return {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()}

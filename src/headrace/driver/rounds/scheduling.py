@@ -101,8 +101,12 @@ class CaughtUp:
     """Where each sub-topology is done: the sources at the ends when the job started, any other at what its
     writers had written when they were done."""
 
-    def __init__(self, sources: Iterable[SubTopologyRunner]) -> None:
-        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.task_positions.targets() for r in sources}
+    def __init__(self, sources: Iterable[SubTopologyRunner], ends: Mapping[SSP, int] | None = None) -> None:
+        """`ends`: those of the sources, where they are known already."""
+        self._targets: dict[str | None, Mapping[SSP, int]] = {}
+        for runner in sources:
+            read = runner.task_positions.targets() if ends is None else ends
+            self._targets[runner.sub.name] = {ssp: end for ssp, end in read.items() if ssp.stream in runner.sub.reads}
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
 
