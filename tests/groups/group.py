@@ -188,11 +188,11 @@ class Group:
 
 
 @contextmanager
-def group_on(kafka: Any, coordinator: str, folder: Path) -> Iterator[Group]:
+def group_on(kafka: Any, coordinator: str, folder: Path, partitions: int = PARTITIONS) -> Iterator[Group]:
     name = f"group-{uuid.uuid4().hex[:6]}"
     script = Path(__file__).with_name("child.py")
     with hr.open_system(f"kafka://{kafka.bootstrap}") as system, Children(folder, script) as children:
-        system.create_stream(f"{name}-words", PARTITIONS)
+        system.create_stream(f"{name}-words", partitions)
         for output in ("numbered", "by-digit"):
             system.create_stream(f"{name}-{output}", 2)
         settings = kafka.client_settings()
