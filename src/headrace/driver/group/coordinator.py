@@ -22,6 +22,8 @@ from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelO
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
 from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.maintenance.state_garbage import StateGarbage
+from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
@@ -77,15 +79,16 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, *, is_run_new: bool) -> None:
-        """Take the application, with the grants that are in force. `is_run_new`: the run begins with this leader."""
+    def begin(self, lease: DriverLease, *, goes_on: bool) -> None:
+        """Take the application, with the grants that are in force. `goes_on`: the plan in force was made in this run, by one
+        with the code of this leader; else its first plan is as that of a start."""
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
-        self._has_planned = not is_run_new
+        self._has_planned = goes_on and self._store.job_model() is not None
         LOG.info("this processor leads the group, under epoch %d", self._epoch)
-        if self._store.job_model() is not None:
+        if self._has_planned:
             self._planned(None)
-            if is_run_new and not self._store.grants() and self._maintenance is not None:
-                self._maintenance.clear_up()  # no processor can commit now
+        elif not self._store.grants():  # no processor can commit now
+            self._delete_orphans()
         if self.run.bounded and not self.run.targets:
             self.run = replace(self.run, targets=self._plans.ends_of_inputs())
         self._leading.write_run(self.run)
@@ -119,6 +122,16 @@ class GroupCoordinator:
                 return
             except Exception as error:
                 LOG.warning("heartbeat: %s", getattr(error, "message", error))
+
+    def _delete_orphans(self) -> None:
+        """Delete state files that rounds have left which were never committed."""
+        planner = self._plans.planner
+        application, system = planner.topology.application, planner.backend.system
+        garbage = StateGarbage(self._files, application)
+        garbage.committed(None, self._store.checkpoints().values())
+        versions = versions_of(system.metadata_store(application))
+        garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
+        garbage.collect_orphans(lambda: self._store.check_epoch(self._epoch))
 
     @property
     def is_changing(self) -> bool:

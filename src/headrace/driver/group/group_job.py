@@ -264,7 +264,9 @@ class GroupJob:
             run = run_as_leader(state.run, self._run_id, self._is_bounded, new_id, sequence)
             parts, pace = self._launched, self._pace
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
-            if not self._is_begun(coordinator, parts.lease(run.id), is_run_new=run.id == new_id):
+            is_own_code = state.origin is None or state.origin.code == parts.settings.code
+            goes_on = run.id != new_id and is_own_code
+            if not self._is_begun(coordinator, parts.lease(run.id), goes_on=goes_on):
                 return
             self._coordinator, self._run_id = coordinator, run.id
         if self._rounds.has_caught_up and not coordinator.is_changing:
@@ -275,10 +277,10 @@ class GroupJob:
             self._tidied_s = time.monotonic()
             coordinator.tidy(self._rounds.runners)
 
-    def _is_begun(self, coordinator: GroupCoordinator, lease: DriverLease, *, is_run_new: bool) -> bool:
+    def _is_begun(self, coordinator: GroupCoordinator, lease: DriverLease, *, goes_on: bool) -> bool:
         """False while another has the application, as one of a group that was killed seems to for some seconds."""
         try:
-            coordinator.begin(lease, is_run_new=is_run_new)
+            coordinator.begin(lease, goes_on=goes_on)
         except JobHeldError as error:
             self._held_since_s = self._held_since_s or time.monotonic()
             if time.monotonic() - self._held_since_s > HELD_S:
