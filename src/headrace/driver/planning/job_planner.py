@@ -43,7 +43,7 @@ from headrace.driver.planning.stored_assignment import (
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
@@ -156,9 +156,8 @@ class JobPlanner:
         store, metadata = self.backend.store, self.backend.system.metadata_store(self.topology.application)
         try:
             return load(store, metadata, terms, programs, epoch)
-        except StorageError:
-            store.check_epoch(epoch)  # what does not fit may be a half of our plan and a half of another driver's
-            raise
+        finally:  # what was read, or did not fit, may be another driver's that has come in between
+            store.check_epoch(epoch)
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
         """The plan with the ids of the streams that it creates, and all streams then."""
