@@ -23,7 +23,7 @@ SLOT = "#"  # between the id of a processor and the number of one of its slots
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """See the module. `incarnation`: who has it, see `state.incarnation_of`."""
+    """See the module. `incarnation`: who has it, see `core.group.state.incarnation_of`."""
 
     number: int
     incarnation: str

@@ -156,7 +156,7 @@ class JobPlanner:
         store, metadata = self.backend.store, self.backend.system.metadata_store(self.topology.application)
         try:
             return load(store, metadata, terms, programs, epoch)
-        finally:  # what was read, or did not fit, may be another driver's that has come in between
+        finally:  # the plan, or what does not fit in it, may be another driver's that has come in between
             store.check_epoch(epoch)
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
