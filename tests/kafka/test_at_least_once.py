@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import headrace as hr
 from headrace.adapters.kafka import container_transaction
 from headrace.adapters.kafka.container_transaction import FlushedLane
+from headrace.core.group.grants import InForce
 from headrace.errors import RoundFailedError
 from support import broker
 from support.fixtures import only_on
@@ -125,11 +127,11 @@ def test_an_attempt_of_an_older_epoch_writes_no_checkpoint(world: Counting, monk
     """It slept between its outputs and its checkpoint, while another driver took over."""
     world.send(10)
     epoch_of = container_transaction.committed_in_force
-    calls: list[int] = []
+    calls: list[InForce] = []
 
-    def taken_over(client: Any, application: str) -> int:
+    def taken_over(client: Any, application: str) -> InForce:
         calls.append(epoch_of(client, application))
-        return calls[-1] + (len(calls) == 2)
+        return replace(calls[-1], epoch=calls[-1].epoch + (len(calls) == 2))
 
     monkeypatch.setattr(container_transaction, "committed_in_force", taken_over)
     flushed: list[str] = []
