@@ -61,10 +61,10 @@ def look(mark: bytes, ended: threading.Event, seen: set[str]) -> None:
 
 
 def marked_words(process: Path, what: str, mark: bytes) -> list[bytes]:
-    """Between fork and exec a child of ours is a copy of us, variables and all, which nobody else can see: not counted."""
-    first = (process / what).read_bytes()
-    if mark not in first or what == "cmdline":
-        return [word for word in first.split(b"\0") if mark in word]
+    """Between fork and exec a child of ours is a copy of us, arguments, variables and all, which nobody else can see: not
+    counted."""
+    if mark not in (process / what).read_bytes():
+        return []
     is_copy = (process / "cmdline").read_bytes() in (b"", Path("/proc/self/cmdline").read_bytes())
     words = (process / what).read_bytes().split(b"\0")
     return [] if is_copy else [word for word in words if mark in word]
