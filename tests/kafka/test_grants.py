@@ -206,13 +206,14 @@ def test_a_processor_sees_that_its_grant_was_taken_back(group: Group) -> None:
 
 
 def test_recovering_fences_no_other_processor(group: Group) -> None:
-    _, _, bases = begun(group)
+    store, _, bases = begun(group)
     rounds = group.system.processor_store(group.name)
     rounds.begin(101, group.model(1, ("a", "b"), (1, 1)), "a")
     attempt, made = group.attempt(bases[B], 102, 1)
     rounds.recover(101, None)
     attempt.begin()
     group.finish(attempt, made)
+    assert store.checkpoints()[B] == made
 
 
 def test_heartbeats_put_no_grant_in_force_again(group: Group) -> None:

@@ -178,7 +178,7 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
 
     def begin(self, epoch: int, model: JobModel, processor_id: str | None = None) -> None:
-        """Nothing to keep: a round's transaction looks at the epoch and the job model by itself."""
+        """Nothing to keep: a round's transaction looks at the epoch and the job model."""
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """Where the data files are: a container writes one more, and its receipt is the chunks in it."""

@@ -145,7 +145,7 @@ class GroupCoordinator:
         if self._failed is not None:
             raise self._failed
         model = self._store.job_model()
-        self._fence_those_that_left(state, model)
+        self._fence_those_that_left(state)
         holders = () if model is None else holders_of(model)
         self._settling = self._settling.with_look(state.members, state.stopped, holders, now_s)
         self._leading.forget_stopped(self._settling.given_up)
@@ -159,7 +159,7 @@ class GroupCoordinator:
         elif self._settling.is_due(now_s) or (self._due and self._has_planned):
             self._decide(state, model, now_s)
 
-    def _fence_those_that_left(self, state: GroupState, model: JobModel | None) -> None:
+    def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
         all that read behind it."""
         there = {one.processor_id: incarnation_of(one) for one in unique_members(state.members)}

@@ -76,7 +76,6 @@ class GroupJob:
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
-        self._sequence: int | None = None
         self._duplicate_since_s: float | None = None
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
@@ -195,8 +194,8 @@ class GroupJob:
                 self._rounds.drop("ZooKeeper has not answered for two thirds of the session's timeout")
 
     def _register(self) -> None:
-        self._sequence = self._group.register(self._launched.registration)
-        LOG.info("processor %s is registered as %d", self._launched.registration.processor_id, self._sequence)
+        sequence = self._group.register(self._launched.registration)
+        LOG.info("processor %s is registered as %d", self._launched.registration.processor_id, sequence)
 
     # --- one look ---------------------------------------------------------------------------------------------------
 
