@@ -42,6 +42,7 @@ class Run:
     run_s: float = 120.0
     session_ms: int = 4000
     until: str | None = None
+    version_interval_s: float = 60.0
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class Run:
             "settle_time_s": 0.5,
             "elasticity_factor": self.factor,
             "processor_return_wait_s": 5.0,
+            "state_version_interval_s": self.version_interval_s,
             "zookeeper.session.timeout.ms": self.session_ms,
         }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ from typing import Any
 
 import headrace as hr
 from groups.child import Run, application
+from headrace.driver.maintenance.state_versions import versions_of
 from support.broker import read_topic
 from support.children import Children
 
@@ -104,6 +106,23 @@ class Group:
     def rows(self, output: str) -> list[Any]:
         return read_topic(self.servers, f"{self.name}-{output}")
 
+    @contextmanager
+    def sending(self, records: int = 8, every_s: float = 0.02) -> Iterator[None]:
+        """Send all the time, so that tasks never come to the ends of their partitions together."""
+        over = threading.Event()
+
+        def send() -> None:
+            while not over.wait(every_s):
+                self.send(records)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
     def await_all(self, within_s: float = WAIT_S) -> None:
         """Wait until each record that was sent has come to each output."""
         self.until(lambda: all(len(self.rows(one)) >= len(self.sent) for one in ("numbered", "by-digit")), within_s)
@@ -123,24 +142,29 @@ class Group:
 
     # --- what must hold ---------------------------------------------------------------------------------------------
 
-    def check(self) -> int:
+    def check(self, passes: Sequence[tuple[int, int | None]] = ((0, None),)) -> int:
         """Each record is in each output once, the numbers of a key are 1, 2, 3 ..., its records in the order in which they
-        were sent; and no two processes have worked on a task at the same time. How much was compared."""
+        were sent; and no two processes have worked on a task at the same time. How much was compared. `passes`: from which
+        record to which all was read, one after the other: each counts on from where it begins."""
         compared = 0
         for output, key_of in (("numbered", lambda key: key), ("by-digit", lambda key: key[-1])):
-            expected: dict[str, list[int]] = {}
-            for key, value in self.sent:
-                expected.setdefault(key_of(key), []).append(value)
-            found: dict[str, list[list[int]]] = {}
+            expected: dict[str, list[tuple[int, int]]] = {}
+            for begin, end in passes:
+                counts = Counter(key_of(key) for key, _ in self.sent[:begin])
+                for key, value in self.sent[begin:end]:
+                    counts[key_of(key)] += 1
+                    expected.setdefault(key_of(key), []).append((counts[key_of(key)], value))
+            found: dict[str, list[tuple[int, int]]] = {}
             for row in self.rows(output):
-                found.setdefault(row["key"].decode(), []).append(json.loads(row["value"]))
+                number, value = json.loads(row["value"])
+                found.setdefault(row["key"].decode(), []).append((number, value))
             assert found.keys() == expected.keys(), output
             for key, rows in found.items():
-                assert [number for number, _ in rows] == list(range(1, len(expected[key]) + 1)), (output, key, rows)
-                values = [value for _, value in rows]
+                assert [number for number, _ in rows] == [number for number, _ in expected[key]], (output, key, rows)
+                values, sent = [value for _, value in rows], [value for _, value in expected[key]]
                 if output == "numbered":  # of several tasks' records behind a repartition stream there is no order
-                    assert values == expected[key], (output, key)
-                assert Counter(values) == Counter(expected[key]), (output, key)
+                    assert values == sent, (output, key)
+                assert Counter(values) == Counter(sent), (output, key)
                 compared += len(rows)
         return compared + self.check_work()
 
@@ -168,6 +192,16 @@ class Group:
             for container in sub.containers:
                 found.setdefault(str(container.processor_id), set()).update(str(task.name) for task in container.tasks)
         return found
+
+    def is_kept(self) -> bool:
+        """Whether the last version of each task's state that is kept is its present one."""
+        kept = versions_of(self.system.metadata_store(self.name))
+        now = self.system.job_store(self.name).checkpoints()
+        return all(task in kept and kept[task][-1].checkpoint.round_id == one.round_id for task, one in now.items())
+
+    def ends(self) -> dict[int, int]:
+        """By partition of the input."""
+        return dict(self.system.high_watermarks(f"{self.name}-words"))
 
     def version(self) -> int:
         model = self.system.job_store(self.name).job_model()

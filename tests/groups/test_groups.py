@@ -125,6 +125,49 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     assert group.check() >= 240
 
 
+def test_tasks_are_merged_though_they_never_come_to_the_end_of_what_there_is(group: Group) -> None:
+    """Tasks that become one are with different processors, and records come all the time: these bring them together."""
+    for id_ in "abc":
+        group.start(id_, factor=2)
+    group.await_shares("a", "b", "c")
+    model = group.system.job_store(group.name).job_model()
+    holders: dict[str, set[str]] = {}
+    for container in (one for sub in model.sub_topologies for one in sub.containers):
+        for task in container.tasks:
+            holders.setdefault(str(task.partitions), set()).add(container.processor_id)
+    assert any(len(ids) > 1 for ids in holders.values()), holders
+    with group.sending():
+        group.until(lambda: len(group.rows("by-digit")) > 100)
+        with hr.elasticity(group.application()) as elasticity:
+            elasticity.set(1)
+        group.until(lambda: sum(map(len, group.tasks_of().values())) == 8, 20.0)
+        group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240
+
+
+def test_a_group_goes_back_to_a_version_of_its_state_that_is_of_all_tasks_at_once(group: Group) -> None:
+    """Behind a repartition stream, too: what was written after the version is written again, and counted again."""
+    for id_ in "ab":
+        group.start(id_, version_interval_s=1.0)
+    group.await_shares("a", "b")
+    group.send(48)
+    group.await_all()
+    group.until(group.is_kept)
+    ends = group.ends()
+    group.send(48)
+    group.await_all()
+    with hr.startpoints(group.application()) as points:
+        for partition, end in ends.items():
+            points.set(f"{group.name}-words", end, partition=partition, state="rewind")
+    group.until(lambda: all(len(group.rows(one)) >= 144 for one in ("numbered", "by-digit")))
+    group.send(48)
+    group.until(lambda: all(len(group.rows(one)) >= 192 for one in ("numbered", "by-digit")))
+    group.stop_all()
+    assert group.check([(0, 96), (48, None)]) >= 384
+
+
 def test_a_bounded_run_ends_for_all_when_all_is_read(group: Group) -> None:
     """Also for a spare, and when one of them was killed in the midst; what comes later is for the next run."""
     group.send(200)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.core.elasticity.recut import Recut
@@ -18,6 +19,7 @@ from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.rounds.pauses import Pause, Pauses
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
@@ -81,6 +83,7 @@ class Generation:
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self._merging: Mapping[str, Recut] = {}
         self._joining: set[str | None] = set()  # sub-topologies whose rounds bring tasks together
+        self._pauses = Pauses()
         self.first_round_s: float | None = None  # how long the first round took
         self._threads: list[threading.Thread] = []
 
@@ -152,6 +155,22 @@ class Generation:
         for name, planned in list(self._current.items()):
             self.runners[name].cut_round(planned)
 
+    def pause(self, pauses: Mapping[str, Pause]) -> None:
+        """By title the sub-topologies that are to rest from now on, behind the rounds that run; these commit what they have
+        reached. All others go on."""
+        if not self._pauses.ask(pauses):
+            return
+        for name, planned in list(self._current.items()):
+            if self.runners[name].sub.title in pauses:
+                self.runners[name].cut_round(planned)
+        self.wake()
+
+    def rests(self, number: int) -> bool:
+        """Whether all sub-topologies rest that the pause of this number is for: nothing of them is committed until another
+        call of `pause`."""
+        ended = [runner.sub.title for name, runner in self.runners.items() if self._done[name].is_set()]
+        return not self._ending.is_set() and self._pauses.all_rest(number, ended)
+
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
         for event in self._wakes.values():
@@ -185,11 +204,17 @@ class Generation:
         try:
             while not self._ending.is_set():
                 self._watch.between_rounds(runner)
+                pause = self._pauses.of(runner.sub.title)
+                if self._is_resting(runner, pause):
+                    self._wait(name, "the leader of the group, which has asked for a pause", self._pace.trigger_s)
+                    continue
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:
                     self._wait(name, "the end of the round that writes what it reads", gathering_s)
                     continue
-                planned = self._when_answered(runner, "to look for records", lambda: self._planned(runner))
+                planned = self._when_answered(runner, "to look for records", partial(self._planned, runner, pause))
+                if self._pauses.of(runner.sub.title) != pause:
+                    continue  # asked for in between
                 published = self.publish(runner)
                 if planned is not None:
                     failures = 0 if self._try(runner, planned, failures) else failures + 1
@@ -255,10 +280,19 @@ class Generation:
         except Exception:  # the store cannot be asked; what ended the job is what there is to say
             return error
 
-    def _planned(self, runner: SubTopologyRunner) -> PlannedRound | None:
+    def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
+        title = runner.sub.title
+        if pause is not None and self._pauses.is_unsure(title):  # the round before has failed
+            self._when_answered(runner, "to read what is committed", runner.reload_committed)
+            self._pauses.ended(title)
+        return self._pauses.rests(runner, pause)
+
+    def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
             self.caught_up.writers_done(runner, time.monotonic())
         limit = self.caught_up.limit_of(runner) if self.caught_up else None
+        if pause is not None:
+            limit = runner.limit_at(pause.targets)
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
@@ -293,11 +327,13 @@ class Generation:
     def _run(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
         self._began_s[runner.sub.name] = time.monotonic()
         self.maintenance.began(runner)
+        self._pauses.begins(runner.sub.title)
         summaries = runner.run(planned)
         if self._stopping.is_set() or not summaries:
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         runner.commit(planned, summaries)
+        self._pauses.ended(runner.sub.title)
         if self.first_round_s is None:
             self.first_round_s = time.monotonic() - self._began_s[runner.sub.name]
         reached("log", 13)

@@ -8,6 +8,8 @@
       barriers/<version>/participants/<registration>     ephemeral
       localityData/<task>                the location where it has run last
       run                                `GroupRun`; empty before the first
+      pause                              `PauseRequest`; empty where none was asked for
+      resting/<registration>             ephemeral: the number of the pause that it rests for
       status/<registration>              ephemeral
       stopped/<processor id>             it was stopped in order, and is not there
 
@@ -121,6 +123,17 @@ class GroupPaths:
     @property
     def run(self) -> str:
         return f"{self.root}/run"
+
+    @property
+    def pause(self) -> str:
+        return f"{self.root}/pause"
+
+    @property
+    def rests(self) -> str:
+        return f"{self.root}/resting"
+
+    def rest(self, sequence: int) -> str:
+        return f"{self.rests}/{sequence}"
 
     @property
     def statuses(self) -> str:

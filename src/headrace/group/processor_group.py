@@ -23,6 +23,7 @@ from headrace.core.group.state import (
     GroupState,
     ModelOrigin,
     ModelVersions,
+    PauseRequest,
     Registration,
     ReleaseBarrier,
 )
@@ -88,6 +89,30 @@ class ProcessorGroup:
             return True
         is_new = Check(self.paths.barrier_state(version), 0)  # a final state is the second that is written
         return self._own.commit([is_new, Create(place, ephemeral=True)], sequence)
+
+    def rest(self, number: int | None) -> bool:
+        """Report that no round runs here of what the pause of this number is for; None: that this is over, before any does."""
+        sequence = self._own.sequence
+        path = self.paths.rest(sequence or 0)
+        node, data = self._tree.read(path), str(number).encode()
+        if number is None:
+            return node is None or self._own.commit([Delete(path)], sequence)
+        if node is not None and node.data == data:
+            return True
+        before = [] if node is None else [Delete(path)]
+        return self._own.commit([*before, Create(path, data, ephemeral=True)], sequence)
+
+    def rests(self) -> Mapping[int, int]:
+        """Registration to the number of the pause that it rests for."""
+        names = self._tree.children(self.paths.rests, watch=True)
+        nodes = self._tree.read_all([f"{self.paths.rests}/{name}" for name in names])
+        found: dict[int, int] = {}
+        for name, node in zip(names, nodes, strict=True):
+            registration = number_of(name)
+            number = None if node is None else number_of(node.data.decode("ascii", "replace"))
+            if registration is not None and number is not None:
+                found[registration] = number
+        return found
 
     def remove_duplicate(self, other: GroupMember) -> bool:
         """Delete the registration of a process of this processor's id that is known to be dead."""
@@ -163,6 +188,7 @@ class ProcessorGroup:
         self._highest_version = max(self._highest_version, versions.proposed, versions.active, *numbers)
         ids = {one.processor_id for one in members}
         run = self._tree.read(self.paths.run, watch=True)
+        pause = self._tree.read(self.paths.pause, watch=True)
         return GroupState(
             members,
             versions,
@@ -172,6 +198,8 @@ class ProcessorGroup:
             self._origin(versions.proposed) if versions.proposed > versions.active else None,
             None if run is None or not run.data else decode(GroupRun, run.data, self.paths.run),
             frozenset(id_ for id_ in self._stopped() if id_ not in ids),
+            None if pause is None or not pause.data else decode(PauseRequest, pause.data, self.paths.pause),
+            self.rests() if is_leader and pause is not None and pause.data else {},
         )
 
     def _members(self, *, watch: bool = False) -> tuple[GroupMember, ...]:

@@ -154,6 +154,8 @@ class OwnNode:
                 paths.barriers,
                 paths.localities,
                 paths.run,
+                paths.pause,
+                paths.rests,
                 paths.statuses,
                 paths.stops,
             )

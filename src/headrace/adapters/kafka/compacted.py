@@ -21,7 +21,7 @@ UNKNOWN_S = 5.0  # for this long a topic that is not known may be one that was j
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
 
-class _OpenTransactionError(StorageError):
+class OpenTransactionError(StorageError):
     """Records cannot be read yet, as a transaction is open in front of them."""
 
 
@@ -44,11 +44,11 @@ class CompactedTopic:
         self._next = 0  # the offset up to which committed records were read
         self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
-    def refresh(self, *, wait: bool = True) -> dict[bytes, bytes]:
+    def refresh(self, *, wait: bool = True, within_s: float = READ_S) -> dict[bytes, bytes]:
         """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
-        waited for, `StorageError` after `READ_S`. Without, up to where committed records can be read."""
+        waited for, `OpenTransactionError` after `within_s`. Without, up to where committed records can be read."""
         with self._lock:
-            self._refresh(READ_S if wait else 0.0)
+            self._refresh(within_s if wait else 0.0)
             return dict(self._values)
 
     def look(self) -> dict[bytes, bytes]:
@@ -69,7 +69,7 @@ class CompactedTopic:
             return
         try:
             self._refresh(LOOK_S)
-        except _OpenTransactionError:
+        except OpenTransactionError:
             self._waited_at = self._next
 
     def _refresh(self, wait_s: float) -> None:
@@ -149,7 +149,7 @@ class CompactedTopic:
             if self._deadline.left_s(began_s, within_s) <= 0:
                 if self._deadline.is_expedited:
                     raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
-                raise _OpenTransactionError(
+                raise OpenTransactionError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
                     f"{within_s:.0f} s",
                     "a transaction is open there; it ends at its timeout",

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.clients import new_producer
-from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
@@ -45,7 +45,7 @@ from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
 from headrace.core.group.grants import Grant, Grants, InForce
 from headrace.core.group.statuses import joined_statuses
-from headrace.errors import FencedError, StorageError
+from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -54,6 +54,7 @@ from headrace.ports import CoordinatorStore, DriverLease, Metadata
 
 LOG = logging.getLogger("headrace.kafka")
 START_TRIES = 3
+OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -293,7 +294,12 @@ class KafkaCoordinatorStore(CoordinatorStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
+        if self._grants is None:
+            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
+        try:  # a processor that sleeps in a transaction is fenced when its session has ended: by who waits here
+            return stored_checkpoints(self._checkpoints, model, is_held=True, within_s=OTHERS_S)
+        except OpenTransactionError as error:
+            raise UnavailableError(error.message, "it is tried again; a processor that has stopped is fenced soon") from None
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.compacted import READ_S, CompactedTopic
 from headrace.codec.documents import decode
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint
@@ -14,11 +14,14 @@ from headrace.model.tasks import TaskName
 _SORT_KEY = attrgetter("sort_key")
 
 
-def stored_checkpoints(topic: CompactedTopic, model: JobModel, *, is_held: bool) -> dict[TaskName, Checkpoint]:
+def stored_checkpoints(
+    topic: CompactedTopic, model: JobModel, *, is_held: bool, within_s: float = READ_S
+) -> dict[TaskName, Checkpoint]:
     """The checkpoint of every task of `model`; `StorageError` where one is missing. Who does not hold the application
-    (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only."""
+    (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only. Who holds it waits for
+    `within_s`, see `CompactedTopic.refresh`."""
     tasks = [task.name for task in model.tasks]
-    found = _of_model(topic.refresh(wait=is_held), model)
+    found = _of_model(topic.refresh(wait=is_held, within_s=within_s), model)
     if not is_held and any(task not in found for task in tasks):  # a transaction ends in one topic before the other
         found = _of_model(topic.refresh(), model)
     for task in tasks:

@@ -107,11 +107,24 @@ class ModelOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRequest:
+    """The leader asks that no round of these sub-topologies runs. `number`: no other request has it; `leader`: the registration
+    of who asks; `sub_topologies`: their titles; `positions`: SSP to the offset up to which tasks are to read before they rest,
+    absent where they rest where they are."""
+
+    number: int
+    leader: int
+    sub_topologies: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupState:
     """All of it, as one process has read it. `members` by registration; `barrier`: of the version that was proposed last;
     `highest_version`: no number above it was ever used for a proposal, as far as this process has seen; `origin`: of the
     active job model, `proposed_origin`: of the one that was proposed last, where that is another; `stopped`: the ids of
-    processors that were stopped in order and are not there now."""
+    processors that were stopped in order and are not there now; `pause`: the one that was asked for last; `rests`: registration
+    to the number of the pause that this processor rests for, as only a leader reads it."""
 
     members: tuple[GroupMember, ...] = ()
     versions: ModelVersions = ModelVersions()
@@ -121,6 +134,8 @@ class GroupState:
     proposed_origin: ModelOrigin | None = None
     run: GroupRun | None = None
     stopped: frozenset[str] = frozenset()
+    pause: PauseRequest | None = None
+    rests: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

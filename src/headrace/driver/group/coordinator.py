@@ -9,17 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
+from headrace.core.elasticity.recut import Recut
 from headrace.core.group.grants import GroupShape, holders_of, members_in, processor_slots
+from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import candidates_of, unique_members
-from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, is_left_over, next_version
+from headrace.core.group.pauses import pause_of
+from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, next_version
 from headrace.core.group.runs import keeps_affinity
 from headrace.core.group.settling import Settling
 from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import StateGarbage
@@ -31,12 +35,15 @@ from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.tasks import TaskName
 from headrace.ports import DriverLease
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.group")
 HEARTBEAT_S = 2.0
+CUT_EVERY_S = 5.0  # at most, as rounds rest for it
 PROCESSORS_MAX = 1 << 30  # those that there are no tasks for get none
 
 
@@ -64,6 +71,9 @@ class GroupCoordinator:
         self.run, self.sequence = run, run.leader
         self._leading: Leading = group.leading(run.leader)
         self._requests = ChangeRequests(plans.planner.backend, pace)
+        self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
+        self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
+        self._cut_s = 0.0  # when a pause for cuts was asked for last
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
         self._maintenance: Maintenance | None = None
         self._has_planned = False
@@ -150,14 +160,30 @@ class GroupCoordinator:
         self._settling = self._settling.with_look(state.members, state.stopped, holders, now_s)
         self._leading.forget_stopped(self._settling.given_up)
         self._look_for_requests(runners, now_s)
-        if self._awaited is not None:
-            self._end_barrier(state, now_s)
-        elif is_left_over(state, None):
-            self._end_left_over(state, model)
-        elif model is not None and self._has_planned and not self._is_published(state, model):
-            self._publish_again(state, model)
-        elif self._settling.is_due(now_s) or (self._due and self._has_planned):
-            self._decide(state, model, now_s)
+        wants_pause = self._pauses.is_active or self._wants_pause(now_s)
+        view = LeaderView(
+            None if model is None else model.version,
+            is_proposing=self._awaited is not None,
+            has_planned=self._has_planned,
+            is_settled=self._settling.is_due(now_s),
+            has_requests=bool(self._due) and not (self._goes_back and wants_pause),
+            wants_pause=wants_pause,
+        )
+        match leader_step(state, view):
+            case LeaderStep.END_BARRIER:
+                self._end_barrier(state, now_s)
+            case LeaderStep.END_LEFT_OVER:
+                self._end_left_over(state, model)
+            case LeaderStep.PUBLISH:
+                assert model is not None
+                self._publish_again(state, model)
+            case LeaderStep.DECIDE:
+                if self._due:
+                    self._keep(runners)
+                self._decide(state, model, now_s)
+            case LeaderStep.PAUSE:
+                assert model is not None
+                self._pause(state, model, now_s)
 
     def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
@@ -181,21 +207,67 @@ class GroupCoordinator:
                 plan.startpoints.committed(known.values())
             self._requests.settle(self._pace.clock_us())
             found = self._requests.found(now_s, with_streams=not self.run.bounded)
-            scales, _ = self._requests.scales(now_s, runners) if is_current else ((), {})
+            can_scale = is_current and not (self._due or self._merging or self._pauses.is_active)
+            scales, merging = self._requests.scales(now_s, runners) if can_scale else ((), {})
+        if merging:
+            self._merging = scales, merging
+            scales = ()
         self._due = tuple(dict.fromkeys((*self._due, *found, *scales)))
 
+    # --- pauses -----------------------------------------------------------------------------------------------------
+
+    def _wants_pause(self, now_s: float) -> bool:
+        if self._merging is not None:
+            return True
+        maintenance = self._maintenance
+        return maintenance is not None and now_s - self._cut_s >= CUT_EVERY_S and bool(maintenance.due_cuts())
+
+    def _pause(self, state: GroupState, model: JobModel, now_s: float) -> None:
+        """Ask for a pause, or go on with the one that was asked for."""
+        pauses, maintenance, grants = self._pauses, self._maintenance, self._store.grants() or {}
+        assert maintenance is not None
+        if pauses.is_active:
+            self._due = (*self._due, *pauses.look(state, now_s))
+        elif self._merging is not None:
+            (scales, merging), self._merging = self._merging, None
+            pauses.bring_together(state, pause_of(merging, model, state.members, grants), merging, scales, now_s)
+        else:
+            self._cut_s = now_s
+            due = {name or "source": name for name in maintenance.due_cuts()}
+            of = pause_of(due, model, state.members, grants)
+            pauses.cut(state, of, lambda checkpoints: self._cut(maintenance, due.values(), checkpoints), now_s)
+
+    def _cut(self, maintenance: Maintenance, names: Iterable[str | None], checkpoints: Mapping[TaskName, Checkpoint]) -> None:
+        """Keep a cut of these sub-topologies, whose tasks rest at `checkpoints`."""
+        with self._holding:
+            for name in names:
+                maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
+            maintenance.keep()
+
     def tidy(self, runners: Collection[SubTopologyRunner]) -> None:
-        """Delete what no checkpoint needs any more, as far as is known of all processors."""
+        """Keep versions that are due, and delete what no checkpoint needs any more, as far as is known of all processors."""
+        if self._keep(runners) and self._maintenance is not None:
+            with self._holding:
+                self._maintenance.reclaim()
+
+    def _keep(self, runners: Collection[SubTopologyRunner]) -> bool:
+        """Keep the versions that are due of tasks that are each for itself; False where too little is known of them."""
         plan, maintenance = self._plan, self._maintenance
         if plan is None or maintenance is None:
-            return
+            return False
         known = {task for runner in runners for task in runner.checkpoints}
         if known != {task.name for task in plan.model.tasks}:
-            return
+            return False
         with self._holding:
             for runner in runners:
                 maintenance.committed(runner)
-            maintenance.reclaim()
+            maintenance.keep()
+        return True
+
+    @property
+    def _goes_back(self) -> bool:
+        """Whether a startpoint is asked for: what the tasks have come to is kept before, where that is due."""
+        return any(one.kind is ChangeKind.STARTPOINT for one in self._due)
 
     def _decide(self, state: GroupState, model: JobModel | None, now_s: float) -> None:
         number = next_version(state, 0 if model is None else model.version)
@@ -206,6 +278,7 @@ class GroupCoordinator:
         made = self._plans.draft(order)
         self._settling = self._settling.decided()
         if not made.is_due:
+            self._pauses.end()
             if made.ungranted:
                 LOG.info("processors %s get new grants", ", ".join(sorted(made.ungranted)))
                 with self._holding:
@@ -216,6 +289,7 @@ class GroupCoordinator:
         origin = ModelOrigin(self._settings.code, self.run.id, tuple(sorted(made.changed)))
         reached("group", 4)
         if not self._leading.propose(number, encode(made.draft.job_model), origin):
+            self._pauses.end()
             self._settling = self._settling.again(now_s)
             return
         LOG.info("job model %d is proposed: it changes %s", number, ", ".join(sorted(made.changed)) or "no processor")
@@ -272,6 +346,7 @@ class GroupCoordinator:
         self._awaited = None
         if outcome is BarrierOutcome.TIMED_OUT:
             LOG.info("job model %d is abandoned: the group has changed meanwhile", awaited.version)
+            self._pauses.end()
             self._leading.abandon(awaited.version)
             self._settling = self._settling.again(now_s)
             return
@@ -283,12 +358,14 @@ class GroupCoordinator:
             with self._holding:
                 plan, changed = self._plans.commit(order, self._changed)
         except UnavailableError:
+            self._pauses.end()
             self._leading.abandon(awaited.version)
             self._due = tuple(one for one in order.requests if one.kind is not ChangeKind.REBALANCE)
             self._settling = self._settling.again(now_s)
             raise
         reached("group", 6)
         self._planned(plan)
+        self._pauses.end()
         seconds = time.monotonic() - began_s
         LOG.info("job model %d is in force after %.2f s; changed: %s", plan.model.version, seconds, ", ".join(sorted(changed)))
         self._leading.publish(awaited.version)
@@ -305,9 +382,6 @@ class GroupCoordinator:
         self._leading.abandon(proposed)
         self._settling = self._settling.again(time.monotonic())
 
-    def _is_published(self, state: GroupState, model: JobModel) -> bool:
-        return state.versions.active == model.version and state.origin is not None
-
     def _publish_again(self, state: GroupState, model: JobModel) -> None:
         """The tree does not show the plan in force: it has come back empty, or a leader has ended in between."""
         LOG.info("job model %d is in force, and ZooKeeper shows %d: it is written again", model.version, state.versions.active)
@@ -319,9 +393,11 @@ class GroupCoordinator:
 
     def _planned(self, plan: JobPlan | None) -> None:
         """`plan`, or the stored one, is in force."""
-        planner = self._plans.planner
+        planner, clock_us = self._plans.planner, self._pace.clock_us
         self._has_planned = self._has_planned or plan is not None
         self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
-        self._maintenance = Maintenance(self._plan, planner.backend, self._files, planner.config, self._pace.clock_us)
+        self._merging = None
+        backend, pause_of_sub = planner.backend, self._pauses.pause_of
+        self._maintenance = Maintenance(self._plan, backend, self._files, planner.config, clock_us, pause_of_sub)
         self._requests.begin(self._plan, time.monotonic())
 

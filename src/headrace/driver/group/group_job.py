@@ -40,7 +40,8 @@ from headrace.ports import DriverLease, JobReader
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
 TURN_S = 0.5  # from one look of a leader to the next
-TIDY_S = 30.0
+REST_LOOK_S = 0.05  # a leader waits for it, and rounds do
+TIDY_S = 10.0
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 STOP_WAIT_S = 60.0
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
@@ -178,7 +179,12 @@ class GroupJob:
             except FencedError as error:
                 LOG.info("%s", error.message)
                 self._lead_no_more()
-            self._group_changed(LOOK_S if self._coordinator is None else TURN_S)
+            self._group_changed(self._next_look_s())
+
+    def _next_look_s(self) -> float:
+        if self._rounds.is_coming_to_rest:
+            return REST_LOOK_S
+        return LOOK_S if self._coordinator is None else TURN_S
 
     def _group_changed(self, within_s: float) -> None:
         """Wait until there is something to look at."""

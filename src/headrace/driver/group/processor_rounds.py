@@ -13,8 +13,10 @@ from dataclasses import replace
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.grants import Grant, holders_of, processor_tasks
+from headrace.core.group.membership import leader_of
+from headrace.core.group.pauses import pause_to_keep
 from headrace.core.group.proposals import may_work
-from headrace.core.group.state import BarrierState, GroupState
+from headrace.core.group.state import BarrierState, GroupState, PauseRequest
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
@@ -22,6 +24,7 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.rounds.pauses import Pause
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
@@ -86,6 +89,10 @@ class ProcessorRounds:
         self._grant: Grant | None = None  # under which the generation runs; None: it only hears
         self._last: Generation | None = None  # the one before, for what it has counted
         self._maintenance = OwnMaintenance(group)
+        self._incarnation = ""
+        self._seen_s: dict[int, float] = {}  # when the pause of a number was first seen
+        self._pause: PauseRequest | None = None  # that is kept
+        self._rests_for: int | None = None  # the number of the pause that the others know to be kept here
         self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
@@ -97,6 +104,9 @@ class ProcessorRounds:
         `incarnation`. Raises what ended the rounds, but where another processor was given them."""
         self._raise_error()
         self._maintenance.keep_locality()
+        if incarnation != self._incarnation:  # what was reported under another registration is gone with it
+            self._incarnation, self._rests_for = incarnation, None
+        self._follow_pause(state)
         grants = self._reader.grants() or {}
         mine = grants.get(self.processor_id)
         grant = mine if mine is not None and mine.incarnation == incarnation else None
@@ -115,6 +125,37 @@ class ProcessorRounds:
         else:
             self._end()
             self.waiting_for = _waiting_for(state, grant, works)
+        self._report_rest()
+
+    @property
+    def is_coming_to_rest(self) -> bool:
+        """Whether a pause is asked for that is not reported to be kept."""
+        return self._pause is not None and self._rests_for is None and self._grant is not None
+
+    def _follow_pause(self, state: GroupState) -> None:
+        """Rest, or go on: then the others know before that this one rests no more."""
+        asked, leader, now_s = state.pause, leader_of(state.members), time.monotonic()
+        self._seen_s = {} if asked is None else {asked.number: self._seen_s.get(asked.number, now_s)}
+        keeps = pause_to_keep(asked, None if leader is None else leader.sequence, self._seen_s, now_s)
+        self._pause = asked if keeps else None
+        if self._rests_for is not None and (self._pause is None or self._pause.number != self._rests_for):
+            self._group.rest(None)
+            self._rests_for = None
+        if self.generation is not None:
+            self.generation.pause(self._pauses())
+
+    def _pauses(self) -> dict[str, Pause]:
+        if self._pause is None:
+            return {}
+        pause = Pause(self._pause.number, {SSP.parse(ssp): to for ssp, to in self._pause.positions.items()})
+        return dict.fromkeys(self._pause.sub_topologies, pause)
+
+    def _report_rest(self) -> None:
+        if self._pause is None or self._rests_for is not None or self._grant is None or self.generation is None:
+            return
+        number = self._pause.number
+        if self.generation.rests(number) and self._group.rest(number):
+            self._rests_for = number
 
     def drop(self, why: str) -> None:
         """End at once: what rounds have not committed is dropped."""
@@ -223,6 +264,7 @@ class ProcessorRounds:
         if self._last is not None:
             generation.inherit_from(self._last)
         self.generation, self.waiting_for = generation, ""
+        generation.pause(self._pauses())
         generation.start()
 
     # --- what people see --------------------------------------------------------------------------------------------

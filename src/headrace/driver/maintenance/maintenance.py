@@ -6,7 +6,7 @@ None of it is on a round's way: a commit only says where it came to, and the res
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from headrace.codec.job_records import cuts_of
@@ -23,6 +23,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.task_positions import by_ssp
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.state.files import StateFiles
@@ -32,9 +33,18 @@ LOG = logging.getLogger("headrace.job")
 
 class Maintenance:
     """`began` and `committed` are called for every round; `tidy` is for a thread of its own. `keep` is the part of `tidy` that
-    takes nothing away from streams. `clock_us` times the versions."""
+    takes nothing away from streams. `clock_us` times the versions. `pause_of`: see `StateVersions`; where others run the rounds
+    `heard` is called instead of `began` and `committed`."""
 
-    def __init__(self, plan: JobPlan, backend: Backend, files: StateFiles, config: Config, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        backend: Backend,
+        files: StateFiles,
+        config: Config,
+        clock_us: Callable[[], int],
+        pause_of: Callable[[str | None], int | None] | None = None,
+    ) -> None:
         self._plan, self._system, self._store = plan, backend.system, backend.store
         application = plan.topology.application
         metadata = self._system.metadata_store(application)
@@ -49,7 +59,8 @@ class Maintenance:
             if has_state(sub) or sub.name in by_cuts:
                 kept[sub.name] = KeptTasks(_tasks(plan, sub), ends if sub.name in by_cuts else None)
         past = Past(versions_of(metadata), cuts_of(metadata), plan.rewinds, plan.startpoints.counting_again)
-        self._versions = StateVersions(self._store, plan.epoch, self._garbage, kept, past, _keeping(config), clock_us)
+        keeping = _keeping(config)
+        self._versions = StateVersions(self._store, plan.epoch, self._garbage, kept, past, keeping, clock_us, pause_of)
         self._versions.begin()
         internal = {node.stream for node in plan.topology.repartitions}
         self._reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}  # of repartition streams
@@ -69,10 +80,18 @@ class Maintenance:
 
     def committed(self, runner: SubTopologyRunner) -> None:
         """A round of this one was committed, and the next has not begun."""
-        self._committed.add(runner.sub.name)
-        self._garbage.committed(runner.sub.name, runner.checkpoints.values())
-        self._versions.committed(runner.sub.name)
+        self.heard(runner.sub.name, runner.checkpoints.values())
         self._ran.update(runner.new_locations())
+
+    def heard(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
+        """These are known to be the last ones of all its tasks."""
+        self._committed.add(sub_topology)
+        self._garbage.committed(sub_topology, checkpoints)
+        self._versions.committed(sub_topology)
+
+    def due_cuts(self) -> frozenset[str | None]:
+        """The sub-topologies of which a cut is due: it is taken in a pause."""
+        return self._versions.due_cuts()
 
     def keep(self) -> None:
         """Keep versions of the state that are due, and drop those that are too many or too old."""

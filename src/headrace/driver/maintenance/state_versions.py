@@ -67,7 +67,8 @@ class Past:
 
 class StateVersions:
     """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others. `subs`: the
-    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped."""
+    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `pause_of`: which pause
+    a sub-topology is in, None for none, as `_pause_of`; without it `began` and `committed` say."""
 
     def __init__(
         self,
@@ -78,8 +79,10 @@ class StateVersions:
         past: Past,
         keeping: RetentionPolicy,
         clock_us: Callable[[], int],
+        pause_of: Callable[[str | None], int | None] | None = None,
     ) -> None:
         self._garbage, self._subs, self._past = garbage, subs, past
+        self._pause_of = pause_of or self._between_rounds
         self._keeping, self._clock_us = keeping, clock_us
         all_versions = {version.key: version for kept in past.versions.values() for version in kept}
         all_cuts = {cut.key: cut for cut in sorted(past.cuts, key=lambda cut: cut.kept_us)}
@@ -121,7 +124,7 @@ class StateVersions:
         if sub_topology in self._cuts:
             self._take(sub_topology, self._clock_us())
 
-    def _pause_of(self, sub_topology: str | None) -> int | None:
+    def _between_rounds(self, sub_topology: str | None) -> int | None:
         """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
         with self._rounds_lock:
             return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
@@ -205,11 +208,13 @@ class StateVersions:
         pause = self._pause_of(name)
         if pause is None or not self._may_cut(name, now_us):
             return
-        written = ends()
+        known, written = self._garbage.current()[name], ends()
+        if self._pause_of(name) != pause:
+            return  # a round has begun
         with self._lock:
             current = self._garbage.hold_current(name)
-            if self._pause_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
-                return  # a round has begun, or another thread took this one
+            if current is not known or not is_due(self._kept_us[name], now_us, self._keeping):
+                return  # a round was committed, or another thread took this one
             self._cut_at[name] = current
             before = {task: self._versions[task] for task in self._subs[name].tasks}
             new = new_versions(before, current, now_us)
@@ -224,11 +229,18 @@ class StateVersions:
                 self._cuts[name] = (*self._cuts[name], cut)
                 self._kept_us[name] = now_us
 
+    def due_cuts(self) -> frozenset[str | None]:
+        """The sub-topologies of which a cut is due that would be another than the last."""
+        now_us = self._clock_us()
+        return frozenset(
+            name for name in self._cuts if is_due(self._kept_us[name], now_us, self._keeping) and self._may_cut(name, now_us)
+        )
+
     def _may_cut(self, name: str | None, now_us: int) -> bool:
         """Whether a cut would be another than the last, as far as that is known without asking, of states that are those of
         their positions, and none that may turn out to go by skipped ranges that were never there."""
         current = self._garbage.current()[name]
-        is_known = current is self._cut_at.get(name)
+        is_known = current == self._cut_at.get(name)
         if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):
             return False
         if unfinished(self._past.counting_again, {one.task: one for one in current}):

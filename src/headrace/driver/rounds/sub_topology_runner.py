@@ -141,7 +141,17 @@ class SubTopologyRunner:
     def limit_to_merge(self, recut: Recut) -> dict[SSP, int] | None:
         """Up to where to read so that tasks which are to be merged come to the same positions; None where they are there."""
         targets = positions_to_reach(recut, self.checkpoints)
-        return self.task_positions.positions() | targets if targets else None
+        return self.limit_at(targets) if targets else None
+
+    def is_behind(self, targets: Mapping[SSP, int]) -> bool:
+        """Whether a task that runs here has to read on to come to `targets`."""
+        own = [one for task, one in self.checkpoints.items() if task not in self._elsewhere]
+        return any(one.positions.get(ssp, target) < target for one in own for ssp, target in targets.items())
+
+    def limit_at(self, targets: Mapping[SSP, int]) -> dict[SSP, int]:
+        """Where to read to, to come to `targets` and no further."""
+        positions = self.task_positions.positions()
+        return positions | {ssp: target for ssp, target in targets.items() if ssp in positions}
 
     def sitting_out(self) -> SittingOut:
         """The tasks that take no part in rounds now, as their location has no worker, or their stores are restored."""

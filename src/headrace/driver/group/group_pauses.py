@@ -1,0 +1,110 @@
+"""The pauses that the leader of a group asks for: to keep cuts, and to bring tasks together that are to be merged.
+
+A cut is of all tasks of a sub-topology between two rounds, and tasks that are merged must be at the same positions; but each
+processor plans its rounds by itself. So the leader has all of them rest, and reads then what they have committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from headrace.core.elasticity.recut import Recut, positions_to_reach
+from headrace.core.group.pauses import AwaitedPause, PauseOf, PauseOutcome, pause_outcome
+from headrace.core.group.state import GroupState, PauseRequest
+from headrace.exchange.fault_injection import reached
+from headrace.group.leading import Leading
+from headrace.group.processor_group import ProcessorGroup
+from headrace.model.change import ChangeRequest
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.tasks import TaskName
+
+LOG = logging.getLogger("headrace.group")
+Checkpoints = Mapping[TaskName, Checkpoint]
+
+
+class GroupPauses:
+    """One pause at a time. `read`: the checkpoints of all tasks, as they are committed now. One thread calls it."""
+
+    def __init__(self, group: ProcessorGroup, leading: Leading, by: int, read: Callable[[], Checkpoints]) -> None:
+        self._group, self._leading, self._by, self._read = group, leading, by, read
+        self._awaited: AwaitedPause | None = None
+        self._of = PauseOf()
+        self._merging: Mapping[str, Recut] = {}
+        self._scales: tuple[ChangeRequest, ...] = ()  # that are due once the tasks are together
+        self._cutting: Callable[[Checkpoints], None] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether one was asked for that is not over."""
+        return self._awaited is not None
+
+    def pause_of(self, sub_topology: str | None) -> int | None:
+        """The number of the pause that a sub-topology is in: as long as it stays the same, nothing of it is committed."""
+        awaited = self._awaited
+        if awaited is None or (sub_topology or "source") not in self._of.titles:
+            return None
+        rests = self._group.rests()
+        return awaited.number if all(rests.get(one) == awaited.number for one in awaited.resting) else None
+
+    # --- what it is for ---------------------------------------------------------------------------------------------
+
+    def cut(self, state: GroupState, of: PauseOf, take: Callable[[Checkpoints], None], now_s: float) -> None:
+        """Have sub-topologies rest, and call `take` then, with what is committed."""
+        self._cutting = take
+        self._ask(state, of, now_s)
+
+    def bring_together(
+        self, state: GroupState, of: PauseOf, merging: Mapping[str, Recut], scales: tuple[ChangeRequest, ...], now_s: float
+    ) -> None:
+        """Have sub-topologies rest where those of their tasks are together that are to be merged; `scales` are due then."""
+        self._merging, self._scales = merging, scales
+        self._ask(state, of, now_s)
+
+    def _ask(self, state: GroupState, of: PauseOf, now_s: float, positions: Mapping[str, int] | None = None) -> None:
+        known = [0 if state.pause is None else state.pause.number, 0 if self._awaited is None else self._awaited.number]
+        self._of, self._awaited = of, AwaitedPause(1 + max(known), of.resting, now_s)
+        request = PauseRequest(self._awaited.number, self._by, tuple(sorted(of.titles)), positions or {})
+        if not self._leading.ask_pause(request):
+            self.end()
+
+    # --- how it goes on ---------------------------------------------------------------------------------------------
+
+    def look(self, state: GroupState, now_s: float) -> tuple[ChangeRequest, ...]:
+        """Go on with the pause that was asked for; the changes of scale that are due now: it lasts until `end` then."""
+        awaited = self._awaited
+        assert awaited is not None, "no pause was asked for"
+        present = [one.sequence for one in state.members]
+        match pause_outcome(awaited, state.rests, present, now_s):
+            case PauseOutcome.WAITING:
+                return ()
+            case PauseOutcome.FAILED:
+                late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
+                LOG.info("a pause of %s came to nothing: registrations %s do not rest", sorted(self._of.titles), late)
+                scales = self._scales  # what else they ask for is done, and for the rest the plan says what it waits for
+                self.end()
+                return scales
+        if self._cutting is not None:
+            reached("group", 11)
+            self._cutting(self._read())
+            self.end()
+            return ()
+        apart: dict[str, int] = {}
+        checkpoints = self._read()
+        for one in self._merging.values():
+            apart |= {str(ssp): position for ssp, position in positions_to_reach(one, checkpoints).items()}
+        if apart:
+            LOG.info("tasks of sub-topology %s are brought together", ", ".join(sorted(self._of.titles)))
+            reached("scale", 3)
+            self._ask(state, self._of, now_s, apart)
+            return ()
+        reached("scale", 4)
+        scales, self._scales = self._scales, ()
+        return scales
+
+    def end(self) -> None:
+        """Everybody goes on."""
+        was_asked, self._awaited = self._awaited is not None, None
+        self._of, self._merging, self._scales, self._cutting = PauseOf(), {}, (), None
+        if was_asked:
+            self._leading.ask_pause(None)
