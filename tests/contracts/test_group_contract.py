@@ -12,7 +12,15 @@ from headrace.coordination import Create, Delete, Tree, Write
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.membership import leader_of
-from headrace.core.group.state import BarrierState, GroupReports, GroupRun, ModelOrigin, ModelVersions, Registration
+from headrace.core.group.state import (
+    BarrierState,
+    GroupReports,
+    GroupRun,
+    ModelOrigin,
+    ModelVersions,
+    PauseRequest,
+    Registration,
+)
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
@@ -559,3 +567,45 @@ def _raised(call: Callable[[], Any]) -> type[Exception] | None:
     except (UnavailableError, FencedError) as error:
         return type(error)
     return None
+
+
+# --- pauses ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_is_asked_for_by_the_leader_and_reported_by_each_that_rests(pair: Any) -> None:
+    first, _, second, _ = pair
+    assert second.state().pause is None
+    asked = PauseRequest(1, first.sequence, ("source", "by-key"), {"kafka.words#0": 10})
+    assert leading(first).ask_pause(asked)
+    assert first.state().pause == second.state().pause == asked
+    assert second.rest(1) and second.rest(1), "again it does nothing"
+    assert first.state().rests == {second.sequence: 1} and second.state().rests == {}
+    assert first.rest(1) and second.rest(2)
+    assert dict(first.rests()) == {first.sequence: 1, second.sequence: 2}
+    assert second.rest(None) and second.rest(None)
+    assert dict(first.rests()) == {first.sequence: 1}
+    assert leading(first).ask_pause(None) and first.state().pause is None
+    with pytest.raises(FencedError):
+        leading(second).ask_pause(asked)
+
+
+def test_what_one_reports_of_a_pause_is_gone_with_its_session_and_a_leader_is_woken_by_it(pair: Any) -> None:
+    first, _, second, other = pair
+    leading(first).ask_pause(PauseRequest(1, first.sequence, ("source",)))
+    first.state()
+    while first.wait_for_change(SHORT_S):
+        first.state()
+    second.rest(1)
+    assert first.wait_for_change(10.0)
+    assert first.state().rests == {second.sequence: 1}
+    other.close()
+    wait_until(lambda: not first.state().rests, "the end of the session")
+
+
+def test_a_report_that_no_processor_writes_is_left_out(pair: Any) -> None:
+    first, tree, second, _ = pair
+    leading(first).ask_pause(PauseRequest(1, first.sequence, ("source",)))
+    second.rest(1)
+    for name, data in (("x", b"1"), ("99", b"\xff"), ("98", b"-1")):
+        tree.commit([Create(f"{ROOT}/resting/{name}", data)])
+    assert first.state().rests == {second.sequence: 1}
