@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import headrace as hr
 from groups.group import PARTITIONS, Group, group_on
+from headrace.cli.commands import application as commands
 
 pytestmark = pytest.mark.chaos
 
@@ -111,6 +113,12 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     group.await_shares("a", "b")
     group.send(40)
     group.await_all()
+    place = ["--application", group.name, "--system", group.url]
+    shown = [CliRunner().invoke(commands, [one, *place]) for one in ("status", "tasks")]
+    for found in shown:
+        assert found.exit_code == 0 and "processor" in found.stdout, found.stdout
+    lines = [line.split() for line in shown[0].stdout.splitlines()]
+    assert {tuple(line[:3]) for line in lines} >= {(id_, sub, "2") for id_ in "ab" for sub in ("source", "by-digit")}
     with hr.elasticity(group.application()) as elasticity:
         elasticity.set(2)
     group.until(lambda: sum(map(len, group.tasks_of().values())) == 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -26,7 +27,9 @@ from headrace.cli.targets import (
     with_store_changes,
 )
 from headrace.codec.job_records import history_of
+from headrace.core.group.grants import processor_of
 from headrace.model.change import Change
+from headrace.model.job_model import SubTopologyModel
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
@@ -76,6 +79,7 @@ def status(target: Target, json: JsonOption = False) -> None:
             subs[sub.name or "source"] = {name: one for name, one in last.items() if name not in _OF_OTHER_VIEWS} | {
                 "tasks": len(tasks),
                 "containers": len(sub.containers),
+                "tasks_by_processor": _tasks_by_processor(sub),
                 "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
                 "notes": [*last.get("notes", ()), *job.notes([sub])],
             }
@@ -129,14 +133,25 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     if json:
         print_json({"application": target.application, "job_model": job.model.version, "tasks": rows, "notes": notes})
         return
+    places = ("processor", "location") if any(row["processor"] for row in rows) else ()
     cells = [
-        (row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"], *_load_cells(row["metrics"]))
+        (row["task"], row["sub_topology"], row["container"], *(row[place] for place in places), " ".join(row["reads"]),
+         row["lag"], *_load_cells(row["metrics"]))
         for row in rows
-    ]
-    names = ("task", "sub-topology", "container", "reads", "lag", *_LOAD_NAMES)
+    ]  # fmt: skip
+    names = ("task", "sub-topology", "container", *places, "reads", "lag", *_LOAD_NAMES)
     print_table(names, cells, right=("container", "lag", *_LOAD_NAMES))
     for note in notes:
         print(note)
+
+
+def _tasks_by_processor(sub: SubTopologyModel) -> dict[str, int]:
+    """How many tasks each processor of a standalone group, or of a cluster, has."""
+    found = Counter[str]()
+    for container in sub.containers:
+        if (id_ := processor_of(container)) is not None:
+            found[id_] += len(container.tasks)
+    return dict(found)
 
 
 def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -192,6 +207,7 @@ def _print_status(found: dict[str, Any]) -> None:
         now = "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else ""
         rows.append((name, *map(sub.get, keys), now))
     print_table(names, rows, right=names[1:-1])
+    _print_processors(found)
     for host, reason in found["rejected_executors"].items():
         print(f"executors on host {host} get no work: {reason}")
     for name, sub in found["sub_topologies"].items():
@@ -207,6 +223,20 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: {_restoring_text(one)}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
+
+
+def _print_processors(found: Mapping[str, Any]) -> None:
+    """Of a standalone group what each processor has reported."""
+    now_us = time.time_ns() // 1000
+    rows = []
+    for name, sub in found["sub_topologies"].items():
+        for id_, one in sub.get("processors", {}).items():
+            reported = f"{max(0, now_us - one['updated_us']) / 1e6:.0f} s ago"
+            rows.append((id_, name, sub["tasks_by_processor"].get(id_, 0), one["records"], reported, one["waiting_for"]))
+    if rows and found["running"]:
+        names = ("processor", "sub-topology", "tasks", "records", "reported", "now")
+        print()
+        print_table(names, sorted(rows), right=("tasks", "records", "reported"))
 
 
 def _restoring_text(one: Mapping[str, Any]) -> str:
