@@ -22,6 +22,7 @@ from headrace.client.scales import Elasticity
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
 from headrace.driver.job import Job
+from headrace.driver.running_job import RunningJob
 from headrace.dsl.app_declaration import AppDeclaration
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import StreamJoins, TableJoins
@@ -174,7 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "WindowStore": _members_of(WindowStoreView),
     "Driver": _members_of(Driver),
     "StoredView": _members_of(StoredView),
-    "Job": _members_of(Job),
+    "Job": _members_of(RunningJob, Job),
     "state": _members_of(StateView),
     "preview": _members_of(Preview),
     "elasticity names": _names("elasticity", "autosizing", "Scale"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.codec.documents import encode
-from headrace.codec.job_records import HISTORY, SCALES
-from headrace.core.elasticity.scales import refusal_of
+from headrace.codec.job_records import HISTORY
+from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
@@ -23,17 +23,15 @@ from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.scheduling import CaughtUp
-from headrace.environment import this_user
-from headrace.errors import ConfigError, FencedError, HeadraceError, UnavailableError, WaitTimeoutError
+from headrace.driver.running_job import RunningJob
+from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
-from headrace.model.scale import ScaleRequest
 from headrace.ports import DriverLease, JobReader
 
 LOG = logging.getLogger("headrace.job")
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
-STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,14 +60,15 @@ class LaunchedJob:
         return replace(prepared, phases_s={"fence": held_s - began_s, "plan": time.monotonic() - held_s})
 
 
-class Job:
+class Job(RunningJob):
     """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
     `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
     """
 
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
-        self._launched, self._pace, self._until = launched, pace, until
+        super().__init__(launched.preparer.planner, pace)
+        self._launched, self._until = launched, until
         self._store = launched.backend.store
         autosizing = ScaleController(launched.preparer.planner.config, pace.clock_us)
         self._requests = ChangeRequests(launched.backend, pace, autosizing)
@@ -78,12 +77,9 @@ class Job:
         self._epoch = launched.prepared.plan.epoch
         self._generation = self._generation_of(launched.prepared)
         self._generation.remember(_published(self._store))
-        self._stopping = threading.Event()
         self._changing: tuple[ChangeRequest, ...] = ()  # why a new plan is due
         self._seen_s = 0.0  # since when
         self._unrecorded: Mapping[str, Change] = {}  # entries of the history that lack how long the first round took
-        self._ended = threading.Event()
-        self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._holding = threading.Lock()  # while held, the epoch does not change
         self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
@@ -122,47 +118,22 @@ class Job:
             thread.start()
         threading.Thread(target=self._run_plans, name="headrace-job", daemon=True).start()
 
-    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
-        """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
-        self._stop()
-        if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}")
-
     def _stop(self) -> None:
         self._stopping.set()
         self._store.expedite()
         self._generation.stop()
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
-        if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}")
-        if self._error is not None:
-            raise self._error
+    @property
+    def _is_in(self) -> str:
+        return self._generation.current_text
 
     @property
-    def is_running(self) -> bool:
-        """Whether it has not ended yet."""
-        return not self._ended.is_set()
+    def _scale_terms(self) -> ScaleTerms:
+        return self.plan.scale_terms
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
         self._generation.wake()
-
-    def set_elasticity(
-        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
-    ) -> str:
-        """Ask for another scale, which the job has within a second; the id of the request. `factor`: virtual tasks per task, a
-        power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots. None leaves each as it
-        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done, and once it ends. Seed: SEP-32."""
-        request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
-        why = refusal_of(request, self.plan.scale_terms)
-        if why is not None:
-            raise ConfigError(why)
-        if self._stopping.is_set():
-            raise ConfigError("the job has ended", "hr.elasticity(...) asks for the scale of its next start")
-        metadata = self._launched.backend.system.metadata_store(self.plan.topology.application)
-        return metadata.request(SCALES, encode(request))
 
     def _run_plans(self) -> None:
         """From one job model to the next; then give the application back and close everything."""

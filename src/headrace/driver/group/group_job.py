@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.codec.documents import encode
-from headrace.codec.job_records import SCALES
-from headrace.core.elasticity.scales import refusal_of
+from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.group.membership import (
     DuplicateAction,
     duplicate_action,
@@ -29,11 +27,10 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import JobPlan, Pace
-from headrace.environment import this_user
-from headrace.errors import ConfigError, FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
+from headrace.driver.running_job import RunningJob
+from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError
 from headrace.group.lease_keeper import LeaseKeeper
 from headrace.group.processor_group import LOOK_S, ProcessorGroup
-from headrace.model.scale import ScaleRequest
 from headrace.model.streams import SSP
 from headrace.ports import DriverLease, JobReader
 
@@ -43,7 +40,6 @@ TURN_S = 0.5  # from one look of a leader to the next
 REST_LOOK_S = 0.05  # a leader waits for it, and rounds do
 TIDY_S = 10.0
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
-STOP_WAIT_S = 60.0
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
 
@@ -66,20 +62,19 @@ class LaunchedProcessor:
     close: Callable[[], None]
 
 
-class GroupJob:
+class GroupJob(RunningJob):
     """A processor that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it: it leaves in order,
     and its tasks wait for it for a while, then go to the others."""
 
     def __init__(self, launched: LaunchedProcessor, pace: Pace, until: str | None = None) -> None:
-        self._launched, self._pace, self._group = launched, pace, launched.group
+        super().__init__(launched.preparer.planner, pace)
+        self._launched, self._group = launched, launched.group
         id_, plans = launched.registration.processor_id, launched.plans
         self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
         self._duplicate_since_s: float | None = None
-        self._stopping, self._ended = threading.Event(), threading.Event()
-        self._error: BaseException | None = None
         self._held_since_s: float | None = None
         self._tidied_s = time.monotonic()
 
@@ -94,22 +89,18 @@ class GroupJob:
         threading.Thread(target=self._live, name="headrace-group", daemon=True).start()
         return self
 
-    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
-        """Leave the group: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
+    def _stop(self) -> None:
         self._stopping.set()
-        if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the processor did not stop within {timeout_s:g} s")
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the end; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
-        if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s")
-        if self._error is not None:
-            raise self._error
 
     @property
-    def is_running(self) -> bool:
-        return not self._ended.is_set()
+    def _is_in(self) -> str:
+        generation = self._rounds.generation
+        return self._rounds.waiting_for or ("no round" if generation is None else generation.current_text)
+
+    @property
+    def _scale_terms(self) -> ScaleTerms | None:
+        generation = self._rounds.generation
+        return None if generation is None else generation.plan.scale_terms
 
     @property
     def plan(self) -> JobPlan:
@@ -129,18 +120,6 @@ class GroupJob:
         generation = self._rounds.generation
         if generation is not None:
             generation.wake()
-
-    def set_elasticity(
-        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
-    ) -> str:
-        """Ask for another scale, which the leader applies; the id of the request. See `driver.job.Job.set_elasticity`."""
-        request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
-        generation, planner = self._rounds.generation, self._launched.preparer.planner
-        why = None if generation is None else refusal_of(request, generation.plan.scale_terms)
-        if why is not None:
-            raise ConfigError(why)
-        metadata = planner.backend.system.metadata_store(planner.topology.application)
-        return metadata.request(SCALES, encode(request))
 
     def _live(self) -> None:
         guard = threading.Thread(target=self._guard, name="headrace-lease-guard", daemon=True)

@@ -1,0 +1,76 @@
+"""What a job of one driver and a processor of a group have in common for who has started them: they end, and are asked."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES
+from headrace.core.elasticity.scales import ScaleTerms, refusal_of
+from headrace.driver.planning.job_plan import Pace
+from headrace.driver.planning.job_planner import JobPlanner
+from headrace.environment import this_user
+from headrace.errors import ConfigError, WaitTimeoutError
+from headrace.model.scale import ScaleRequest
+
+STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
+
+
+class RunningJob(ABC):
+    """A job that this process takes part in, planned by `planner`. `_ended` is set when all is closed; `_error` is what has
+    ended it, None where it was stopped or is done."""
+
+    def __init__(self, planner: JobPlanner, pace: Pace) -> None:
+        self._planner, self._pace = planner, pace
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Begin to end."""
+
+    @property
+    @abstractmethod
+    def _is_in(self) -> str:
+        """What it does now, for people."""
+
+    @property
+    @abstractmethod
+    def _scale_terms(self) -> ScaleTerms | None:
+        """By what another scale is judged now; None where only the leader of a group can tell."""
+
+    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
+        """End the job, or leave the group: a round that runs is dropped whole, what is committed stays. Returns when all is
+        closed; `WaitTimeoutError` after `timeout_s`."""
+        self._stop()
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._is_in}")
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._is_in}")
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return not self._ended.is_set()
+
+    def set_elasticity(
+        self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
+    ) -> str:
+        """Ask for another scale, which the job has within a second; the id of the request. `factor`: virtual tasks per task, a
+        power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots. None leaves each as it
+        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done, and once it ends. Seed: SEP-32."""
+        request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
+        terms = self._scale_terms
+        why = None if terms is None else refusal_of(request, terms)
+        if why is not None:
+            raise ConfigError(why)
+        if self._stopping.is_set():
+            raise ConfigError("the job has ended", "hr.elasticity(...) asks for the scale of its next start")
+        metadata = self._planner.backend.system.metadata_store(self._planner.topology.application)
+        return metadata.request(SCALES, encode(request))
