@@ -7,6 +7,7 @@ processor plans its rounds by itself. So the leader has all of them rest, and re
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from headrace.core.elasticity.recut import Recut, positions_to_reach
@@ -104,7 +105,9 @@ class GroupPauses:
 
     def end(self) -> None:
         """Everybody goes on."""
-        was_asked, self._awaited = self._awaited is not None, None
+        ended, self._awaited = self._awaited, None
+        titles = ", ".join(sorted(self._of.titles))
         self._of, self._merging, self._scales, self._cutting = PauseOf(), {}, (), None
-        if was_asked:
+        if ended is not None:
+            LOG.debug("sub-topologies %s go on after %.2f s", titles, time.monotonic() - ended.since_s)
             self._leading.ask_pause(None)
