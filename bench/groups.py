@@ -42,147 +42,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from commits_seen import Arrivals, Load, fed_names, name_of, write_all
 from common import kafka_streams_program
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 import headrace as hr
 from headrace.adapters.zookeeper_server.server import ZooKeeperServer
-from headrace.core.keys.hashing import partition_of
 from headrace.testing.kafka_server import KafkaServer
 
 IDS = ("a", "b", "c", "d")
 WAIT_S, STABLE_S, BESIDE_S, BEHIND_S = 180.0, 5.0, 10.0, 3.0
-KEYS_OF_TASK = 20  # that are fed, by turns
-VALUE = b"v" * 40
 # Kafka takes no session timeout below 6 s, unless it is told to
 PROPERTIES = {"group.min.session.timeout.ms": "500"}
-
-
-# --- what is seen from outside ------------------------------------------------------------------------------------------------
-
-
-class Commit(NamedTuple):
-    """Of a task. `at_s`: when its first record arrived; `who`: the id of the process; `run`: the id and its process."""
-
-    at_s: float
-    who: str
-    run: str
-
-
-class Arrivals:
-    """What is committed to a stream, partition by partition, and when it could be read."""
-
-    def __init__(self, servers: str, stream: str, partitions: int) -> None:
-        settings = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed"}
-        waits = {"fetch.wait.max.ms": 100, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        self._consumer = Consumer(settings | waits)
-        self._consumer.assign([TopicPartition(stream, number, 0) for number in range(partitions)])
-        self.records = 0
-        self.commits: Mapping[int, list[Commit]] = {number: [] for number in range(partitions)}
-        self._next = [-1] * partitions  # the offset that would be of the same transaction
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
-
-    def _look(self) -> None:
-        while not self._ending.is_set():
-            for message in self._consumer.consume(10_000, 0.01):
-                if message.error() is None:
-                    self._add(message, time.monotonic())
-
-    def _add(self, message: Any, at_s: float) -> None:
-        task, offset = message.partition(), message.offset()
-        self.records += 1
-        if offset != self._next[task]:
-            who, pid, _ = message.value().decode().split(" ")
-            self.commits[task].append(Commit(at_s, who, f"{who} {pid}"))
-        self._next[task] = offset + 1
-
-    def end(self) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def owners(self) -> dict[int, str]:
-        """By task which process committed last; without those that have committed nothing."""
-        return {task: commits[-1].who for task, commits in self.commits.items() if commits}
-
-    def first(self, task: int, since_s: float, other_than: str = "") -> float | None:
-        """When it first committed since then, by another run than that."""
-        return next((one.at_s for one in self.commits[task] if one.at_s > since_s and one.run != other_than), None)
-
-    def gaps(self, task: int, since_s: float, until_s: float) -> list[tuple[float, float]]:
-        """The pauses between its commits that lie in that time, or reach into it: how long, and when each began."""
-        times = [one.at_s for one in self.commits[task] if one.at_s < until_s]
-        behind = [at_s for at_s in times if at_s >= since_s]
-        before = [at_s for at_s in times if at_s < since_s][-1:]
-        ends = [*before, *behind, *([until_s] if not behind else [])]
-        return [(later - earlier, earlier) for earlier, later in pairwise(ends)]
-
-
-class Load:
-    """Writes some records a second for each task, while the context is open."""
-
-    def __init__(self, servers: str, stream: str, tasks: int, rate: float) -> None:
-        self._producer, self._stream, self._every_s = producer_of(servers), stream, 1 / rate
-        self._names = fed_names(tasks, KEYS_OF_TASK)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        turn, due_s = 0, time.monotonic()
-        while not self._ending.wait(max(0.0, due_s - time.monotonic())):
-            for names in self._names.values():
-                self._producer.produce(self._stream, VALUE, names[turn % KEYS_OF_TASK])
-            self._producer.poll(0)
-            turn, due_s = turn + 1, due_s + self._every_s
-        self._producer.flush(30)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
-
-
-def producer_of(servers: str) -> Producer:
-    settings = {"enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5, "partitioner": "murmur2_random"}
-    return Producer({"bootstrap.servers": servers, **settings})
-
-
-def name_of(number: int) -> bytes:
-    return b"key-%09d" % number
-
-
-def fed_names(tasks: int, each: int) -> dict[int, list[bytes]]:
-    """Of each task the first keys."""
-    found: dict[int, list[bytes]] = {task: [] for task in range(tasks)}
-    number = 0
-    while any(len(names) < each for names in found.values()):
-        names = found[partition_of(name_of(number), tasks)]
-        if len(names) < each:
-            names.append(name_of(number))
-        number += 1
-    return found
-
-
-def write_all(servers: str, stream: str, names: Sequence[bytes]) -> None:
-    producer = producer_of(servers)
-    for name in names:
-        while True:
-            try:
-                producer.produce(stream, VALUE, name)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120):
-        raise SystemExit("the records could not be written")
 
 
 # --- the contestants ----------------------------------------------------------------------------------------------------------
@@ -478,8 +352,7 @@ def killed(contestant: Contestant, arrivals: Arrivals, victim: str, what: str) -
 
 def restart(made: Callable[[int], Contestant], session_s: float, trials: int, keys: int) -> dict[str, float]:
     contestant = made(round(session_s * 1e3))
-    bench, found = contestant.bench, dict[str, float]()
-    one_each = [names[0] for names in fed_names(bench.partitions, 1).values()]
+    bench, starts = contestant.bench, dict[str, list[Started]]()
     with contestant.open() as arrivals:
         write_all(bench.servers, contestant.input, list(map(name_of, range(keys))))
         began_s = time.monotonic()
@@ -488,35 +361,55 @@ def restart(made: Callable[[int], Contestant], session_s: float, trials: int, ke
         print(f"  {contestant.title}: {keys:,} keys are counted after {time.monotonic() - began_s:.1f} s", flush=True)
         with Load(bench.servers, contestant.input, bench.partitions, bench.rate):
             contestant.settle(arrivals)
-        for kind in ("warm", "cold"):
-            took, homes, loaded = list[float](), list[float](), list[float]()
-            for _ in range(trials):
-                time.sleep(1.0)  # what has arrived is counted
-                before = arrivals.owners()
-                runs = {task: f"{who} {contestant.processes[who].pid}" for task, who in before.items()}
-                contestant.stop(*IDS)
-                if kind == "cold":
-                    contestant.delete_local_stores()
-                write_all(bench.servers, contestant.input, one_each)
-                began_s = time.monotonic()
-                contestant.start(*random.sample(IDS, len(IDS)))
-                took += contestant.firsts(arrivals, began_s, runs).values()
-                after = arrivals.owners()
-                homes.append(100 * sum(after[task] == before[task] for task in before) / len(before))
-                if (begun_s := contestant.begun_s()) is not None:
-                    loaded.append(begun_s - began_s)
-            found[f"{kind} restart, p50"], found[f"{kind} restart, most"] = float(np.median(took)), max(took)
-            said = f"; of it {np.median(loaded):.2f} s until the programs are loaded" if loaded else ""
-            p50, p99 = np.percentile(took, [50, 99])
-            print(
-                f"{contestant.title}, {keys:,} keys, {kind} start: first commits of the tasks after {p50:.2f} s (p50), "
-                f"{p99:.2f} s (p99), {max(took):.2f} s (most){said}; "
-                f"{min(homes):.1f} % of the tasks are on their processor again",
-                flush=True,
-            )
+        for kind in ("warm", "cold") * trials:
+            starts.setdefault(kind, []).append(started_again(contestant, arrivals, kind == "cold"))
+    found, after = dict[str, float](), dict[str, float]()
+    for kind, mine in starts.items():
+        took, home = [first for one in mine for first in one.firsts_s], min(one.home for one in mine)
+        p50, p99 = np.percentile(took, [50, 99])
+        found |= {f"{kind} restart, p50": float(p50), f"{kind} restart, most": max(took)}
+        loaded_s = float(np.median([one.loaded_s for one in mine]))
+        after[kind] = float(np.median([first - one.loaded_s for one in mine for first in one.firsts_s]))
+        print(
+            f"{contestant.title}, {keys:,} keys, {kind} start: first commits of the tasks after {p50:.2f} s (p50), {p99:.2f} s "
+            f"(p99), {max(took):.2f} s (most); of it {loaded_s:.2f} s until all programs are loaded; {100 * home:.1f} % of the "
+            f"tasks are on their processor again",
+            flush=True,
+        )
     p50, most = (found[f"cold restart, {which}"] / found[f"warm restart, {which}"] for which in ("p50", "most"))
-    print(f"{contestant.title}: cold takes {p50:.2f} times as long as warm (p50), {most:.2f} times (most)", flush=True)
+    print(
+        f"{contestant.title}: cold takes {p50:.2f} times as long as warm (p50), {most:.2f} times (most); without the loading "
+        f"of programs {after['cold'] / after['warm']:.2f} times (p50)",
+        flush=True,
+    )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """From the start of all processes: the first commit of each task, and when the last process had loaded its program (0 where
+    that is not known). `home`: the share of the tasks that are on their processor again."""
+
+    firsts_s: Sequence[float]
+    loaded_s: float
+    home: float
+
+
+def started_again(contestant: Contestant, arrivals: Arrivals, is_cold: bool) -> Started:
+    bench = contestant.bench
+    one_each = [names[0] for names in fed_names(bench.partitions, 1).values()]
+    time.sleep(1.0)  # what has arrived is counted
+    before = arrivals.owners()
+    runs = {task: f"{who} {contestant.processes[who].pid}" for task, who in before.items()}
+    contestant.stop(*IDS)
+    if is_cold:
+        contestant.delete_local_stores()
+    write_all(bench.servers, contestant.input, one_each)
+    began_s = time.monotonic()
+    contestant.start(*random.sample(IDS, len(IDS)))
+    firsts, after, begun_s = contestant.firsts(arrivals, began_s, runs), arrivals.owners(), contestant.begun_s()
+    home = sum(after[task] == before[task] for task in before) / len(before)
+    return Started(list(firsts.values()), 0.0 if begun_s is None else begun_s - began_s, home)
 
 
 # --- one after the other is started again -------------------------------------------------------------------------------------
