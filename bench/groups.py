@@ -447,9 +447,9 @@ def rolling(made: Callable[[int], Contestant], session_s: float, filled: int) ->
     ends_s, loads_s = np.median(parts, axis=0) if parts else (0.0, 0.0)
     of_it = f", with {ends_s:.2f} s to its end and {loads_s:.2f} s until the program is loaded" if parts else ""
     print(
-        f"{contestant.title}, one after the other is stopped and started: {told}{moved} tasks are on another processor; "
-        f"the longest pause of a task of the one that restarts {np.median(own):.2f} s (p50{of_it}), {max(own):.2f} s (most), of the "
-        f"others' {np.median(others):.2f} s (p50), {max(others):.2f} s (most); usually {np.median(usual):.2f} s (median)",
+        f"{contestant.title}, one after the other is stopped and started: {told}{moved} tasks are on another processor; the "
+        f"longest pause of a task of the one that restarts {np.median(own):.2f} s (p50{of_it}), {max(own):.2f} s (most), of "
+        f"the others' {np.median(others):.2f} s (p50), {max(others):.2f} s (most); usually {np.median(usual):.2f} s (median)",
         flush=True,
     )
     longest = "longest pause in a rolling restart"
