@@ -8,24 +8,32 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * The peer of bench/cluster.py on Kafka Streams, one of several instances: SERVERS INPUT OUTPUT APPLICATION FOLDER SESSION_MS.
+ * The peer of bench/cluster.py and bench/groups.py on Kafka Streams, one of several instances: SERVERS INPUT OUTPUT
+ * APPLICATION FOLDER SESSION_MS [NAME].
  *
  * A durable keyed count, exactly once (exactly_once_v2), one thread, RocksDB with its changelog topic, each update given on.
- * It runs until it is killed; "running" is printed once it has its tasks.
+ * With a NAME what is given on is text: the name, the process, the count. It runs until it is killed; "running" is printed
+ * once it has its tasks.
  */
 public final class KafkaStreamsMember {
     public static void main(String[] args) throws Exception {
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(args[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes()))
+        KStream<Bytes, Long> counts = builder.stream(args[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes()))
                 .groupByKey(Grouped.with(Serdes.Bytes(), Serdes.Bytes()))
                 .count(Materialized.<Bytes, Long, KeyValueStore<Bytes, byte[]>>as("counts").withCachingDisabled())
-                .toStream()
-                .to(args[2], Produced.with(Serdes.Bytes(), Serdes.Long()));
+                .toStream();
+        if (args.length > 6) {
+            String who = args[6] + " " + ProcessHandle.current().pid() + " ";
+            counts.mapValues(count -> who + count).to(args[2], Produced.with(Serdes.Bytes(), Serdes.String()));
+        } else {
+            counts.to(args[2], Produced.with(Serdes.Bytes(), Serdes.Long()));
+        }
         KafkaStreams streams = new KafkaStreams(builder.build(), settings(args));
         streams.setStateListener((now, before) -> {
             if (now == KafkaStreams.State.RUNNING) {

@@ -18,6 +18,7 @@ from headrace.core.group.membership import (
     must_step_back,
 )
 from headrace.core.group.runs import run_as_leader, run_as_member
+from headrace.core.group.settling import look_in_s
 from headrace.core.group.state import GroupMember, GroupState, Registration, incarnation_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
@@ -30,14 +31,12 @@ from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.running_job import RunningJob
 from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError
 from headrace.group.lease_keeper import LeaseKeeper
-from headrace.group.processor_group import LOOK_S, ProcessorGroup
+from headrace.group.processor_group import ProcessorGroup
 from headrace.model.streams import SSP
 from headrace.ports import DriverLease, JobReader
 
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
-TURN_S = 0.5  # from one look of a leader to the next
-REST_LOOK_S = 0.05  # a leader waits for it, and rounds do
 TIDY_S = 10.0
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
@@ -158,12 +157,12 @@ class GroupJob(RunningJob):
             except FencedError as error:
                 LOG.info("%s", error.message)
                 self._lead_no_more()
-            self._group_changed(self._next_look_s())
-
-    def _next_look_s(self) -> float:
-        if self._rounds.is_coming_to_rest:
-            return REST_LOOK_S
-        return LOOK_S if self._coordinator is None else TURN_S
+            coordinator, rounds = self._coordinator, self._rounds
+            due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
+            if rounds.is_coming_to_rest:
+                due_in_s = 0.0  # a leader waits for it, and rounds do
+            works = rounds.generation is not None
+            self._group_changed(look_in_s(leads=coordinator is not None, works=works, due_in_s=due_in_s))
 
     def _group_changed(self, within_s: float) -> None:
         """Wait until there is something to look at."""
