@@ -293,7 +293,11 @@ class KafkaCoordinatorStore(CoordinatorStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
+        try:
+            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
+        except StorageError:
+            self._still_ours()  # or they are of the job model of who took over in between
+            raise
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 
