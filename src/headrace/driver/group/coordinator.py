@@ -133,6 +133,11 @@ class GroupCoordinator:
         garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
         garbage.collect_orphans(lambda: self._store.check_epoch(self._epoch))
 
+    def check(self) -> None:
+        """`FencedError` where another processor has taken the application."""
+        with self._holding:
+            self._store.check_epoch(self._epoch)
+
     @property
     def is_changing(self) -> bool:
         """Whether a proposal waits."""

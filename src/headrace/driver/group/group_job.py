@@ -271,7 +271,13 @@ class GroupJob:
         if self._rounds.has_caught_up and not coordinator.is_changing:
             coordinator.end_run()
             return
-        coordinator.look(state, self._rounds.runners, time.monotonic())
+        try:
+            coordinator.look(state, self._rounds.runners, time.monotonic())
+        except (FencedError, UnavailableError):
+            raise
+        except Exception:
+            coordinator.check()  # one that was replaced may have read another's plan: then that is what there is to say
+            raise
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy(self._rounds.runners)
