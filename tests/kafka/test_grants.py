@@ -167,6 +167,20 @@ def test_a_processor_that_loses_a_task_while_it_recovers_is_fenced(group: Group,
         rounds.recover(101, None)
 
 
+def test_a_plan_is_committed_though_a_stream_was_recreated_with_fewer_partitions(group: Group) -> None:
+    """No broker takes the position of a partition that is not there; its checkpoint is kept."""
+    store, epoch, bases = begun(group)
+    group.system.delete_stream(group.ssps[B].stream)
+    group.system.create_stream(group.ssps[B].stream, 1)
+    kept = {"a": Grant(101, "1")}
+    store.write_grants(epoch, kept)
+    store.fence(epoch, {"source": [1]})
+    moved = replace(bases[B], job_model_version=2)
+    model = group.model(2, ("a", "c"), (1, 2))
+    store.commit_job_model(epoch, model, [moved], stored=bases, grants={**kept, "c": Grant(103, "3")})
+    assert store.checkpoints() == {A: bases[A], B: moved}
+
+
 def give_a_to_c(group: Group, bases: dict[TaskName, Checkpoint]) -> None:
     """A new leader takes over, and commits a plan."""
     successor = group.leader()

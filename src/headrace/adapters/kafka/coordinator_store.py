@@ -276,7 +276,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
-        self._transact(entries, records, positions_of(self.application, model, checkpoints), grants, START_TRIES)
+        positions = self._committable(model, positions_of(self.application, model, checkpoints))
+        self._transact(entries, records, positions, grants, START_TRIES)
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
@@ -288,6 +289,15 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 f"application {self.application!r}: the job model was committed, but another one was read back",
                 "another process writes to the application's topics: check who has the rights, then restart the job",
             )
+
+    def _committable(self, model: JobModel, positions: Sequence[Position]) -> list[Position]:
+        """Without those of partitions that a stream has lost which was recreated while the job runs: no broker takes them. What
+        reads that stream has stopped; the checkpoints keep what it had read."""
+        topics = {one.topic for one in positions}
+        counts = self._system.partition_counts(topics) if topics else {}
+        short = {one.topic for one in positions if one.partition >= counts.get(one.topic, one.partition + 1)}
+        recreated = {topic for topic in short if self._system.describe_stream(topic).id != model.stream_ids.get(topic)}
+        return [one for one in positions if one.topic not in recreated or one.partition < counts[one.topic]]
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         model = self._model or self.job_model()

@@ -163,6 +163,7 @@ class GroupJob:
             with LeaseKeeper(self._group):
                 self._take_turns()
                 self._leave()
+                self._error = self._rounds.stopped_by
         except BaseException as error:
             self._error = self._error or error
             LOG.error("the processor ends: %s", getattr(error, "message", error))
