@@ -27,30 +27,38 @@ class Network:
 @contextmanager
 def two_networks() -> Iterator[tuple[Network, Network]]:
     """`NoNetworksError` where they cannot be made."""
-    if shutil.which("ip") is None:
-        raise NoNetworksError("there is no command `ip`: install iproute2")
-    names = [f"hr-{os.getpid()}-{side}" for side in "ab"]
     cables = [f"hr{side}{os.getpid() % 100_000}" for side in "ab"]
-    made: list[str] = []
-    try:
-        for name in names:
-            _ip("netns", "add", name)
-            made.append(name)
-        _ip("link", "add", cables[0], "netns", names[0], "type", "veth", "peer", "name", cables[1], "netns", names[1])
+    with made_networks("a", "b") as names:
+        run_ip("link", "add", cables[0], "netns", names[0], "type", "veth", "peer", "name", cables[1], "netns", names[1])
         for name, cable, address in zip(names, cables, ADDRESSES, strict=True):
-            _ip("-n", name, "addr", "add", f"{address}/30", "dev", cable)
-            _ip("-n", name, "link", "set", cable, "up")
-            _ip("-n", name, "link", "set", "lo", "up")
+            run_ip("-n", name, "addr", "add", f"{address}/30", "dev", cable)
+            run_ip("-n", name, "link", "set", cable, "up")
         here, there = (
             Network(address, ("ip", "netns", "exec", name)) for name, address in zip(names, ADDRESSES, strict=True)
         )
         yield here, there
+
+
+@contextmanager
+def made_networks(*sides: str) -> Iterator[list[str]]:
+    """The names of network namespaces with a loopback each, which no cable leaves. `NoNetworksError` where there are none."""
+    if shutil.which("ip") is None:
+        raise NoNetworksError("there is no command `ip`: install iproute2")
+    made: list[str] = []
+    try:
+        for side in sides:
+            name = f"hr-{os.getpid()}-{side}"
+            run_ip("netns", "add", name)
+            made.append(name)
+            run_ip("-n", name, "link", "set", "lo", "up")
+        yield made
     finally:
         for name in made:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def _ip(*words: str) -> None:
+def run_ip(*words: str) -> None:
+    """`NoNetworksError` where the command fails."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoNetworksError(f"`ip {' '.join(words)}`: {done.stderr.strip()}")

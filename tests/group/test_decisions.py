@@ -31,7 +31,7 @@ from headrace.core.group.proposals import (
     may_work,
     next_version,
 )
-from headrace.core.group.runs import keeps_affinity, run_as_leader, run_as_member
+from headrace.core.group.runs import keeps_affinity, run_as_leader, run_as_member, run_in_force
 from headrace.core.group.settling import QUIET_S, SETTLE_S_MAX, Settling
 from headrace.core.group.state import (
     BarrierState,
@@ -330,6 +330,16 @@ def test_a_member_joins_the_run_that_its_leader_vouches_for(stored: GroupRun | N
     else:
         with pytest.raises(ConfigError, match="of the group"):
             run_as_member(stored, leader, bounded)
+
+
+@given(RUNS, st.sets(st.integers(0, 3)))
+def test_who_comes_sees_the_run_that_its_leader_would_have_it_join(stored: GroupRun | None, there: set[int]) -> None:
+    members = tuple(GroupMember(sequence, None) for sequence in sorted(there))
+    found = run_in_force(GroupState(members, run=stored))
+    if not there or stored is None:
+        assert found is None
+    else:
+        assert found == run_as_member(stored, min(there), stored.bounded)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ class Run:
     steps_log: str
     traps: str = ""
     location: str = ""
+    on_own_host: bool = False  # in namespaces: its location is the host's name, and its stores are there
     slots: int = 1
     factor: int = 1
     run_s: float = 120.0
@@ -46,13 +47,16 @@ class Run:
 
     @property
     def keys(self) -> dict[str, Any]:
+        location = self.location or self.processor_id
+        places = {"location_id": location, "local_store_dir": f"{self.folder}/stores/{location}"}
+        if self.on_own_host:
+            places = {"local_store_dir": f"{self.folder}/stores"}
         return {
             "system": self.system,
             "coordinator": self.coordinator,
             "processor_id": self.processor_id,
-            "location_id": self.location or self.processor_id,
+            **places,
             "state_uri": f"{self.folder}/state",
-            "local_store_dir": f"{self.folder}/stores/{self.location or self.processor_id}",
             "trigger_interval_ms": 20,
             "idle_timeout_s": 0.2,
             "partition_check_interval_s": 0.2,

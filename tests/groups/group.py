@@ -23,13 +23,15 @@ from support.broker import read_topic
 from support.children import Children
 
 WAIT_S = 60.0
+NOT_YET = b"..."  # of a trap's file: the visit that comes next is none that acts
 PARTITIONS = 4
 KEYS = 24
 
 
 @dataclass
 class Group:
-    """An application `name`, its processes, and what was sent."""
+    """An application `name`, its processes, and what was sent. `processed`: what is to have been processed, in this order of
+    each key; where a startpoint has records read again, these come again."""
 
     name: str
     system: Any
@@ -39,21 +41,34 @@ class Group:
     children: Children
     folder: Path
     sent: list[tuple[str, int]] = field(default_factory=list)
+    processed: list[tuple[str, int]] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     asleep_since_s: dict[str, float] = field(default_factory=dict)
+    hosts: dict[str, Children] = field(default_factory=dict)  # see `groups.hosts`; none: all are on this one
 
     # --- processes --------------------------------------------------------------------------------------------------
 
     def run(self, id_: str, **options: Any) -> Run:
         terms = Run(id_, self.coordinator, self.url, self.name, str(self.folder), **self.children.files())
+        terms = replace(terms, on_own_host=bool(self.hosts))
         return replace(terms, **options)
 
     def start(self, id_: str, **options: Any) -> int:
         run = self.run(id_, **options)
-        pid = self.pids[id_] = self.children.start(run)
+        pid = self.pids[id_] = self._server_of(id_).start(run)
         self.runs[pid] = run
         return pid
+
+    def trap(self, id_: str, action: str, step: int) -> str:
+        """For the options of a start: the process is to do that at a step, once it is armed."""
+        path = self.folder / f"trap-{id_}"
+        path.write_bytes(NOT_YET)
+        return f"{action}:group:{step}:1@{path}"
+
+    def arm(self, id_: str) -> None:
+        """From now on its trap acts, when the step is reached next."""
+        (self.folder / f"trap-{id_}").write_bytes(b"")
 
     def kill(self, id_: str, number: int = signal.SIGKILL) -> int:
         """By a signal; one that ends it is waited for."""
@@ -61,25 +76,49 @@ class Group:
         if number == signal.SIGSTOP:
             self.asleep_since_s[f"{id_}/{pid}"] = time.clock_gettime(time.CLOCK_BOOTTIME)
         os.kill(pid, number)
-        return self.children.wait(pid) if number == signal.SIGKILL else 0
+        return self._server_of(id_).wait(pid) if number == signal.SIGKILL else 0
 
     def await_end(self, id_: str) -> None:
         """Of one that is killed at a step."""
-        code = self.children.wait(self.pids.pop(id_))
+        code = self._server_of(id_).wait(self.pids.pop(id_))
         assert code == -signal.SIGKILL, code
 
     def await_success(self, id_: str) -> None:
         """Of one that ends by itself."""
         pid = self.pids.pop(id_)
-        code = self.children.wait(pid)
+        code = self._server_of(id_).wait(pid)
         assert code == 0, f"{id_} ended with {code}\n{self.told(pid)}"
 
     def stop(self, id_: str) -> None:
         """In order."""
         pid = self.pids.pop(id_)
         os.kill(pid, signal.SIGTERM)
-        code = self.children.wait(pid)
+        code = self._server_of(id_).wait(pid)
         assert code == 0, f"{id_} ended with {code}\n{self.told(pid)}"
+
+    def await_refusal(self, id_: str) -> dict[str, Any]:
+        """The error that one ends with."""
+        pid = self.pids.pop(id_)
+        code = self._server_of(id_).wait(pid)
+        assert code == 1, f"{id_} ended with {code}\n{self.told(pid)}"
+        found: dict[str, Any] = json.loads(Path(self.runs[pid].report).read_text())
+        return found
+
+    def stop_with_error(self, id_: str) -> dict[str, Any]:
+        """In order: what had stopped a part of it before is raised then."""
+        os.kill(self.pids[id_], signal.SIGTERM)
+        return self.await_refusal(id_)
+
+    def await_one_end(self, *ids: str) -> str:
+        """The first of these that has ended by itself."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not (found := [id_ for id_ in ids if Path(self.runs[self.pids[id_]].report).exists()]):
+            assert time.monotonic() < deadline_s, f"none of {ids} has ended"
+            time.sleep(0.05)
+        return found[0]
+
+    def _server_of(self, id_: str) -> Children:
+        return self.hosts.get(id_.partition(".")[0], self.children)
 
     def stop_all(self) -> None:
         for id_ in list(self.pids):
@@ -98,10 +137,15 @@ class Group:
 
     # --- input and outputs ------------------------------------------------------------------------------------------
 
-    def send(self, records: int) -> None:
-        made = [(f"k{(len(self.sent) + n) % KEYS}", len(self.sent) + n) for n in range(records)]
+    def send(self, records: int, keys: Sequence[str] = tuple(f"k{number}" for number in range(KEYS))) -> None:
+        made = [(keys[(len(self.sent) + n) % len(keys)], len(self.sent) + n) for n in range(records)]
         self.system.produce(f"{self.name}-words", made, hr.String(), hr.Long())
         self.sent += made
+        self.processed += made
+
+    def keys_in(self, partition: int) -> set[str]:
+        """The keys that were sent to a partition."""
+        return {row["key"].decode() for row in self.rows("words") if row["partition"] == partition}
 
     def rows(self, output: str) -> list[Any]:
         return read_topic(self.servers, f"{self.name}-{output}")
@@ -125,7 +169,7 @@ class Group:
 
     def await_all(self, within_s: float = WAIT_S) -> None:
         """Wait until each record that was sent has come to each output."""
-        self.until(lambda: all(len(self.rows(one)) >= len(self.sent) for one in ("numbered", "by-digit")), within_s)
+        self.until(lambda: all(len(self.rows(one)) >= len(self.processed) for one in ("numbered", "by-digit")), within_s)
 
     def until(self, look: Callable[[], object], within_s: float = WAIT_S) -> None:
         deadline_s = time.monotonic() + within_s
@@ -133,7 +177,7 @@ class Group:
             if time.monotonic() > deadline_s or self.has_failed():
                 counts = {one: len(self.rows(one)) for one in ("numbered", "by-digit")}
                 told = "\n".join(f"--- {id_}\n{self.told(pid)}" for id_, pid in self.pids.items())
-                raise AssertionError(f"it was not so within {within_s:g} s; {counts} of {len(self.sent)} records\n{told}")
+                raise AssertionError(f"it was not so within {within_s:g} s; {counts} of {len(self.processed)} records\n{told}")
             time.sleep(0.1)
 
     def has_failed(self) -> bool:
@@ -150,8 +194,8 @@ class Group:
         for output, key_of in (("numbered", lambda key: key), ("by-digit", lambda key: key[-1])):
             expected: dict[str, list[tuple[int, int]]] = {}
             for begin, end in passes:
-                counts = Counter(key_of(key) for key, _ in self.sent[:begin])
-                for key, value in self.sent[begin:end]:
+                counts = Counter(key_of(key) for key, _ in self.processed[:begin])
+                for key, value in self.processed[begin:end]:
                     counts[key_of(key)] += 1
                     expected.setdefault(key_of(key), []).append((counts[key_of(key)], value))
             found: dict[str, list[tuple[int, int]]] = {}
@@ -203,9 +247,19 @@ class Group:
         """By partition of the input."""
         return dict(self.system.high_watermarks(f"{self.name}-words"))
 
+    def partitions_read(self) -> int:
+        """How many partitions the words have in the job model that is in force."""
+        model = self.system.job_store(self.name).job_model()
+        return 0 if model is None else int(model.partition_counts[f"{self.name}-words"])
+
     def version(self) -> int:
         model = self.system.job_store(self.name).job_model()
         return 0 if model is None else int(model.version)
+
+    def stopped_by(self, id_: str, sub_topology: str) -> str:
+        """Why a sub-topology has stopped there, while others keep running; empty where it has not."""
+        found: str = self.status(id_).get("sub_topologies", {}).get(sub_topology, {}).get("stopped_by", "")
+        return found
 
     def waiting_for(self, id_: str) -> str:
         status = self.status(id_)
@@ -222,12 +276,16 @@ class Group:
 
 
 @contextmanager
-def group_on(kafka: Any, coordinator: str, folder: Path, partitions: int = PARTITIONS) -> Iterator[Group]:
+def group_on(
+    kafka: Any, coordinator: str, folder: Path, partitions: int = PARTITIONS, bootstrap: str | None = None
+) -> Iterator[Group]:
+    """`bootstrap`: the broker's address, where it is another one than `kafka` has."""
+    address = bootstrap or kafka.bootstrap
     name = f"group-{uuid.uuid4().hex[:6]}"
     script = Path(__file__).with_name("child.py")
-    with hr.open_system(f"kafka://{kafka.bootstrap}") as system, Children(folder, script) as children:
+    with hr.open_system(f"kafka://{address}") as system, Children(folder, script) as children:
         system.create_stream(f"{name}-words", partitions)
         for output in ("numbered", "by-digit"):
             system.create_stream(f"{name}-{output}", 2)
         settings = kafka.client_settings()
-        yield Group(name, system, f"kafka://{kafka.bootstrap}", settings, coordinator, children, folder)
+        yield Group(name, system, f"kafka://{address}", settings, coordinator, children, folder)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import CoordinatorStore, DriverLease
+from headrace.ports import CoordinatorStore, DriverLease, ProcessorStore
 from headrace.testing import KafkaServer
 
 FIRST = DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)
@@ -148,6 +149,50 @@ def test_a_plan_moves_a_task_and_the_other_works_on(group: Group) -> None:
         group.attempt(after, 101, 3)
 
 
+def test_a_leader_that_slept_through_another_ones_plan_finds_that_it_was_replaced(group: Group) -> None:
+    """The checkpoints are of a job model that it does not know: none of its own is missing."""
+    store, _, bases = begun(group)
+    assert store.checkpoints() == bases
+    give_a_to_c(group, bases)
+    with pytest.raises(FencedError, match="another driver has taken over"):
+        store.checkpoints()
+
+
+def test_a_processor_that_loses_a_task_while_it_recovers_is_fenced(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, bases = begun(group)
+    rounds = group.system.processor_store(group.name)
+    rounds.begin(101, group.model(1, ("a", "b"), (1, 1)), "a")
+    monkeypatch.setattr(rounds._fencing, "fence", lambda lanes: give_a_to_c(group, bases))  # its grant was looked at before
+    with pytest.raises(FencedError, match="grant 101 of this processor is not in force"):
+        rounds.recover(101, None)
+
+
+def test_a_plan_is_committed_though_a_stream_was_recreated_with_fewer_partitions(group: Group) -> None:
+    """No broker takes the position of a partition that is not there; its checkpoint is kept."""
+    store, epoch, bases = begun(group)
+    group.system.delete_stream(group.ssps[B].stream)
+    group.system.create_stream(group.ssps[B].stream, 1)
+    kept = {"a": Grant(101, "1")}
+    store.write_grants(epoch, kept)
+    store.fence(epoch, {"source": [1]})
+    moved = replace(bases[B], job_model_version=2)
+    model = group.model(2, ("a", "c"), (1, 2))
+    store.commit_job_model(epoch, model, [moved], stored=bases, grants={**kept, "c": Grant(103, "3")})
+    assert store.checkpoints() == {A: bases[A], B: moved}
+
+
+def give_a_to_c(group: Group, bases: dict[TaskName, Checkpoint]) -> None:
+    """A new leader takes over, and commits a plan."""
+    successor = group.leader()
+    epoch = successor.acquire(NEXT, 1, for_group=True)
+    kept = {"b": Grant(102, "2")}
+    successor.write_grants(epoch, kept)
+    successor.fence(epoch, {"source": [0]})
+    moved = replace(bases[A], job_model_version=2)
+    model = group.model(2, ("c", "b"), (2, 1))
+    successor.commit_job_model(epoch, model, [moved], stored=bases, grants={**kept, "c": Grant(104, "3")})
+
+
 def test_an_attempt_that_slept_through_a_change_is_fenced(group: Group) -> None:
     store, epoch, bases = begun(group)
     attempt, made = group.attempt(bases[A], 101, 1)
@@ -197,12 +242,20 @@ def test_a_processor_sees_that_its_grant_was_taken_back(group: Group) -> None:
     assert rounds.recover(101, None) == {A: bases[A]}, "its own tasks alone"
     assert rounds.heard(None) == [bases[B]]
     made = group.commit(bases[B], 102, 1)
-    assert rounds.heard(None) == [made] and rounds.heard(None) == []
+    assert heard_by(rounds) == [made] and rounds.heard(None) == []
     store.write_grants(epoch, {"b": Grant(102, "2")})
     with pytest.raises(FencedError, match="grant 101 of this processor is not in force"):
         rounds.check_epoch(101)
     with pytest.raises(FencedError):
         rounds.recover(101, None)
+
+
+def heard_by(rounds: ProcessorStore) -> Sequence[Checkpoint]:
+    """What it hears next: records of a transaction may be readable a moment after its commit has returned."""
+    until_s = time.monotonic() + 30.0
+    while not (found := rounds.heard(None)) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return found
 
 
 def test_recovering_fences_no_other_processor(group: Group) -> None:

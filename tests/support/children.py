@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -20,11 +21,15 @@ WAIT_S_MAX = 30.0
 class Children:
     """A process that forks the runs of a test; a context manager that leaves nothing running behind.
 
-    `script` is that process; it speaks as `child.py` does.
+    `script` is that process; it speaks as `child.py` does. `enter`: a command that runs its arguments elsewhere, such as in
+    namespaces, with the variables `environment`.
     """
 
-    def __init__(self, folder: Path, script: Path = CHILD) -> None:
+    def __init__(
+        self, folder: Path, script: Path = CHILD, enter: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self._script = folder, script
+        self._enter, self._environment = enter, environment or {}
         self.errors = folder / "child-errors.txt"
         self._runs = 0
         self._alive: set[int] = set()
@@ -33,12 +38,12 @@ class Children:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_TEST_")}
         with self.errors.open("wb") as errors:
             self._server = subprocess.Popen(
-                [sys.executable, str(self._script), "serve"],
+                [*self._enter, sys.executable, str(self._script), "serve"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**environ, **self._environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         return self
 

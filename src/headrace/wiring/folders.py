@@ -131,16 +131,19 @@ def sign_in(folder: StateFiles, application: str) -> str:
     return folder.note(_sign_of(application))
 
 
-def check_sign(files: StateFiles, application: str, run_id: str, host: str) -> None:
-    """`StateError` where the folder is another one than that in which the driver of the run has left its sign."""
+def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, in_group: bool = False) -> None:
+    """`StateError` where the folder is another one than that in which the driver of the run, or the first leader of a group's,
+    has left its sign."""
+    alone, group = ("the driver", "the driver and all workers"), ("the leader of the group", "all processors")
+    signer, users = group if in_group else alone
     try:
         found = sign_in(files, application)
     except OSError:
         found = ""
     if found != run_id:
         raise StateError(
-            f"state_uri {files.uri}: on host {host} this is not the folder that the driver writes to",
-            "set `state_uri` to a folder that the driver and all workers share",
+            f"state_uri {files.uri}: on host {host} this is not the folder that {signer} writes to",
+            f"set `state_uri` to a folder that {users} share",
         )
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
+from headrace.core.group.runs import run_in_force
 from headrace.core.group.state import Registration
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.coordinator import GroupSettings
-from headrace.driver.group.group_job import GroupJob, LaunchedProcessor
+from headrace.driver.group.group_job import GroupJob, LaunchedProcessor, StatePlace
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.planning.job_plan import Backend, Pace
@@ -24,7 +26,7 @@ from headrace.exchange.engine import Engine
 from headrace.ports import DriverLease
 from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
-from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
+from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder
 from headrace.wiring.group_terms import GroupTerms, check_group, open_terms
 from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, topology_before_engine
 from headrace.wiring.local_stores import sealed_at_end
@@ -47,6 +49,9 @@ def started_in_group(
     try:
         terms = open_terms(app, config, engine)
         closers.append(terms.group.close)
+        run = run_in_force(terms.group.state())
+        if run is not None:
+            _state_place(app, config).check(run.id)  # before it may be given tasks; else when it joins a run
         launched = _launched(app, config, engine, terms, closers, log or LOG.info)
     except BaseException:
         close_all(closers)
@@ -94,10 +99,40 @@ def _launched(
         reader,
         GroupPlanner(leading),
         _lease,
+        _state_place(app, config),
         lambda: uuid.uuid4().hex,
         _is_known_dead,
         lambda: close_all(closers),
     )
+
+
+class NoStatePlace:
+    """Of an application without state."""
+
+    def sign(self, run_id: str) -> None:
+        """Nothing is kept."""
+
+    def check(self, run_id: str) -> None:
+        """Nothing is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The folder at `state_uri`."""
+
+    application: str
+    uri: str
+
+    def sign(self, run_id: str) -> None:
+        sign(StateFiles(self.uri), self.application, run_id)
+
+    def check(self, run_id: str) -> None:
+        check_sign(StateFiles(self.uri), self.application, run_id, socket.gethostname(), in_group=True)
+
+
+def _state_place(app: Application, config: Config) -> StatePlace:
+    is_stateful = any(map(has_state, sub_topologies_of(app.topology())))
+    return StateFolder(app.name, state_uri_of(config)) if is_stateful else NoStatePlace()
 
 
 def _now_us() -> int:

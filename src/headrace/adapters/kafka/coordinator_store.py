@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.clients import new_producer
-from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
+from headrace.adapters.kafka.compacted import READ_S, CompactedTopic, OpenTransactionError
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
@@ -277,7 +277,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
-        self._transact(entries, records, positions_of(self.application, model, checkpoints), grants, START_TRIES)
+        positions = self._committable(model, positions_of(self.application, model, checkpoints))
+        self._transact(entries, records, positions, grants, START_TRIES)
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
@@ -290,16 +291,30 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 "another process writes to the application's topics: check who has the rights, then restart the job",
             )
 
+    def _committable(self, model: JobModel, positions: Sequence[Position]) -> list[Position]:
+        """Without those of partitions that a stream has lost which was recreated while the job runs: no broker takes them. What
+        reads that stream has stopped; the checkpoints keep what it had read."""
+        topics = {one.topic for one in positions}
+        counts = self._system.partition_counts(topics) if topics else {}
+        short = {one.topic for one in positions if one.partition >= counts.get(one.topic, one.partition + 1)}
+        recreated = {topic for topic in short if self._system.describe_stream(topic).id != model.stream_ids.get(topic)}
+        return [one for one in positions if one.topic not in recreated or one.partition < counts[one.topic]]
+
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         model = self._model or self.job_model()
         if model is None:
             return {}
-        if self._grants is None:
-            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None)
-        try:  # a processor that sleeps in a transaction is fenced when its session has ended: by who waits here
-            return stored_checkpoints(self._checkpoints, model, is_held=True, within_s=OTHERS_S)
+        within_s = READ_S if self._grants is None else OTHERS_S
+        try:
+            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None, within_s=within_s)
         except OpenTransactionError as error:
+            if self._grants is None:
+                raise
+            # a processor that sleeps in a transaction is fenced when its session has ended: by who waits here
             raise UnavailableError(error.message, "it is tried again; a processor that has stopped is fenced soon") from None
+        except StorageError:
+            self._still_ours()  # or they are of the job model of who took over in between
+            raise
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 

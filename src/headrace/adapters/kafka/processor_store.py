@@ -30,7 +30,7 @@ from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode
 from headrace.core.group.grants import portion_of
 from headrace.core.group.statuses import published_name
-from headrace.errors import FencedError, UnavailableError
+from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.tasks import TaskName
@@ -137,7 +137,7 @@ class KafkaProcessorStore(ProcessorStore):
         with self._lock:
             self._producer_of = {key: token for key, token in self._producer_of.items() if key[0] != sub.title}
         for _ in range(SEED_TRIES):
-            mine = self._read(sub)
+            mine = self._read(epoch, sub)
             lost = self._lost(sub, mine)
             if not lost:
                 return mine
@@ -145,7 +145,7 @@ class KafkaProcessorStore(ProcessorStore):
             # epoch that takes one only now may commit before that, and ends what is begun here if it comes later.
             producers = {lane: self._fencing.take(sub.title, lane) for lane in lost}
             self.check_epoch(epoch)
-            mine = self._read(sub)
+            mine = self._read(epoch, sub)
             lost = self._lost(sub, mine)
             is_set = [lane in producers and self._fencing.set_positions(producers[lane], lost[lane]) for lane in lost]
             if all(is_set):
@@ -156,8 +156,12 @@ class KafkaProcessorStore(ProcessorStore):
             "it is tried again",
         )
 
-    def _read(self, sub: SubTopologyModel) -> dict[TaskName, Checkpoint]:
-        found = stored_checkpoints(self._checkpoints, self._own_model, is_held=True)
+    def _read(self, epoch: int, sub: SubTopologyModel) -> dict[TaskName, Checkpoint]:
+        try:
+            found = stored_checkpoints(self._checkpoints, self._own_model, is_held=True)
+        except StorageError:
+            self.check_epoch(epoch)  # or they are of a job model that has come in between
+            raise
         return {task: checkpoint for task, checkpoint in found.items() if task.sub_topology == sub.name}
 
     def _lost(self, sub: SubTopologyModel, checkpoints: Mapping[TaskName, Checkpoint]) -> dict[int, list[Position]]:

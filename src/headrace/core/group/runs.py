@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.core.group.state import GroupRun, ModelOrigin
+from headrace.core.group.membership import leader_of
+from headrace.core.group.state import GroupRun, GroupState, ModelOrigin
 from headrace.errors import ConfigError
 
 
@@ -36,6 +37,14 @@ def run_as_member(stored: GroupRun | None, leader: int, bounded: bool) -> GroupR
             "start all processors of a group with the same --until",
         )
     return stored
+
+
+def run_in_force(state: GroupState) -> GroupRun | None:
+    """The run that a processor which joins now will take part in, as far as that can be seen: its leader is there, and it has
+    not ended."""
+    leader = leader_of(state.members)
+    run = state.run
+    return run if leader is not None and run is not None and run.leader == leader.sequence and not run.has_ended else None
 
 
 def keeps_affinity(run: GroupRun, origin: ModelOrigin | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
@@ -89,10 +89,12 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, *, goes_on: bool) -> None:
-        """Take the application, with the grants that are in force. `goes_on`: the plan in force was made in this run, by one
-        with the code of this leader; else its first plan is as that of a start."""
+    def begin(self, lease: DriverLease, sign: Callable[[], None], *, goes_on: bool) -> None:
+        """Take the application, with the grants that are in force. `sign`: has the state's folder say that it is of this run,
+        before others hear of the run. `goes_on`: the plan in force was made in this run, by one with the code of this leader;
+        else its first plan is as that of a start."""
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
+        sign()
         self._has_planned = goes_on and self._store.job_model() is not None
         LOG.info("this processor leads the group, under epoch %d", self._epoch)
         if self._has_planned:
@@ -142,6 +144,11 @@ class GroupCoordinator:
         versions = versions_of(system.metadata_store(application))
         garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
         garbage.collect_orphans(lambda: self._store.check_epoch(self._epoch))
+
+    def check(self) -> None:
+        """`FencedError` where another processor has taken the application."""
+        with self._holding:
+            self._store.check_epoch(self._epoch)
 
     @property
     def is_changing(self) -> bool:

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.group.membership import (
@@ -42,11 +44,22 @@ HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
 
+class StatePlace(Protocol):
+    """Where a processor keeps state, which is to be one place for all of them. Both raise `StateError`."""
+
+    def sign(self, run_id: str) -> None:
+        """Leave there which run works there from now on: its first leader does."""
+
+    def check(self, run_id: str) -> None:
+        """Refuse a place that has not the sign of the run."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedProcessor:
     """What a processor of a group runs with. `plans` and `reader`: for its own containers; `leading`: plans with a store that
-    may take the application. `lease`: of this process, for a run of that id. `is_known_dead`: whether the process that has made
-    a registration is known to have ended. `close`: closes what was opened."""
+    may take the application. `lease`: of this process, for a run of that id. `state_place`: where the state is kept.
+    `is_known_dead`: whether the process that has made a registration is known to have ended. `close`: closes what was
+    opened."""
 
     registration: Registration
     settings: GroupSettings
@@ -56,6 +69,7 @@ class LaunchedProcessor:
     reader: JobReader
     leading: GroupPlanner
     lease: Callable[[str], DriverLease]
+    state_place: StatePlace
     new_run_id: Callable[[], str]
     is_known_dead: Callable[[Registration], bool]
     close: Callable[[], None]
@@ -73,6 +87,7 @@ class GroupJob(RunningJob):
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
+        self._signed_run: str | None = None  # for which the state's place was looked at
         self._duplicate_since_s: float | None = None
         self._held_since_s: float | None = None
         self._tidied_s = time.monotonic()
@@ -127,6 +142,7 @@ class GroupJob(RunningJob):
             with LeaseKeeper(self._group):
                 self._take_turns()
                 self._leave()
+                self._error = self._rounds.stopped_by
         except BaseException as error:
             self._error = self._error or error
             LOG.error("the processor ends: %s", getattr(error, "message", error))
@@ -199,6 +215,7 @@ class GroupJob(RunningJob):
             self._register()
             return
         if leader is not None and (joined := run_as_member(state.run, leader.sequence, self._is_bounded)) is not None:
+            self._check_state_place(joined.id)
             self._run_id = joined.id
             self._rounds.ends = {SSP.parse(one): end for one, end in joined.targets.items()} if joined.bounded else None
         if state.run is not None and state.run.has_ended and state.run.id == self._run_id:
@@ -249,21 +266,39 @@ class GroupJob(RunningJob):
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
             is_own_code = state.origin is None or state.origin.code == parts.settings.code
             goes_on = run.id != new_id and is_own_code
-            if not self._is_begun(coordinator, parts.lease(run.id), goes_on=goes_on):
+            if not self._is_begun(coordinator, run.id, goes_on=goes_on):
                 return
             self._coordinator, self._run_id = coordinator, run.id
         if self._rounds.has_caught_up and not coordinator.is_changing:
             coordinator.end_run()
             return
-        coordinator.look(state, self._rounds.runners, time.monotonic())
+        try:
+            coordinator.look(state, self._rounds.runners, time.monotonic())
+        except (FencedError, UnavailableError):
+            raise
+        except Exception:
+            coordinator.check()  # one that was replaced may have read another's plan: then that is what there is to say
+            raise
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy(self._rounds.runners)
 
-    def _is_begun(self, coordinator: GroupCoordinator, lease: DriverLease, *, goes_on: bool) -> bool:
+    def _check_state_place(self, run_id: str) -> None:
+        """`StateError` where this processor keeps state elsewhere than those that it joins."""
+        if run_id != self._signed_run:
+            self._launched.state_place.check(run_id)
+            self._signed_run = run_id
+
+    def _sign_state_place(self, run_id: str) -> None:
+        """Of a run that this processor begins; of one that it leads on it has found the sign."""
+        if run_id != self._signed_run:
+            self._launched.state_place.sign(run_id)
+            self._signed_run = run_id
+
+    def _is_begun(self, coordinator: GroupCoordinator, run_id: str, *, goes_on: bool) -> bool:
         """False while another has the application, as one of a group that was killed seems to for some seconds."""
         try:
-            coordinator.begin(lease, goes_on=goes_on)
+            coordinator.begin(self._launched.lease(run_id), partial(self._sign_state_place, run_id), goes_on=goes_on)
         except JobHeldError as error:
             self._held_since_s = self._held_since_s or time.monotonic()
             if time.monotonic() - self._held_since_s > HELD_S:

@@ -88,6 +88,8 @@ class ProcessorRounds:
         self.generation: Generation | None = None
         self._grant: Grant | None = None  # under which the generation runs; None: it only hears
         self._last: Generation | None = None  # the one before, for what it has counted
+        self._watch = ChangeRequests(self._backend, pace)
+        self._looked_s = 0.0  # when streams were looked at last
         self._maintenance = OwnMaintenance(group)
         self._incarnation = ""
         self._seen_s: dict[int, float] = {}  # when the pause of a number was first seen
@@ -118,7 +120,7 @@ class ProcessorRounds:
                 self._release(state.versions.proposed)
             self._group.join_barrier(state.versions.proposed)
         if grant is not None and works:
-            if self.generation is None or self._grant != grant:
+            if self.generation is None or self._grant != grant or self._has_other_streams():
                 self._begin(grant)
         elif is_leader and grant is None and works:
             self._hear()
@@ -179,6 +181,30 @@ class ProcessorRounds:
     def _holds_lease(self) -> bool:
         return self._group.lease.holds(self._group.now_s())
 
+    @property
+    def stopped_by(self) -> HeadraceError | None:
+        """Why a sub-topology has stopped alone under the plan that it goes by, or went by last; None where none has."""
+        generation = self.generation or self._last
+        return None if generation is None else next(iter(generation.stopped_by.values()), None)
+
+    def _has_other_streams(self) -> bool:
+        """Whether streams have changed in a way that what reads them here cannot follow. The plan stays as it is then, and only
+        these stop: rounds end, and begin without them. The last of them ends the processor with its error."""
+        generation = self.generation
+        assert generation is not None
+        if len(generation.stopped_by) == len(generation.runners):
+            raise next(iter(generation.stopped_by.values()))
+        now_s = time.monotonic()
+        if self.ends is not None or now_s - self._looked_s < self._pace.partition_check_s:
+            return False
+        self._looked_s = now_s
+        running = [runner for name, runner in generation.runners.items() if name not in generation.stopped_by]
+        if not self._watch.refused({stream for runner in running for stream in runner.sub.reads}):
+            return False
+        generation.yield_soon()
+        generation.join(RELEASE_S)
+        return True
+
     def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is None:
@@ -227,7 +253,8 @@ class ProcessorRounds:
         store = self._backend.processor_store
         store.begin(grant.number, plan.model, self.processor_id)
         self._preparer.paths.control.begin(grant.number)
-        found = {task: one for sub in plan.subs for task, one in store.recover(grant.number, sub.name).items()}
+        running = [sub for sub in plan.subs if plan.refused.keys().isdisjoint(sub.reads)]  # of others nothing is committed
+        found = {task: one for sub in running for task, one in store.recover(grant.number, sub.name).items()}
         plan = replace(plan, checkpoints={**plan.checkpoints, **found})
         tasks = len(processor_tasks(plan.model, [self.processor_id]))
         LOG.info("job model %d: this processor has %d tasks, under grant %d", plan.model.version, tasks, grant.number)
@@ -246,8 +273,13 @@ class ProcessorRounds:
         self._run(plan)
 
     def _loaded(self, number: int, processor_id: str) -> JobPlan:
+        """The plan in force, with what has become of its streams since it was made."""
         try:
-            return self._plans.loaded(self._reader, number, processor_id)
+            plan = self._plans.loaded(self._reader, number, processor_id)
+            self._looked_s = time.monotonic()
+            self._watch = ChangeRequests(self._backend, self._pace)
+            self._watch.begin(plan, self._looked_s)
+            return replace(plan, refused=self._watch.refused({stream for sub in plan.subs for stream in sub.reads}))
         except UnavailableError:
             raise
         except HeadraceError as error:  # a plan is being made just now, say
@@ -255,10 +287,8 @@ class ProcessorRounds:
 
     def _run(self, plan: JobPlan) -> None:
         runners = tuple(self._preparer.runner_of(sub, plan) for sub in plan.subs)
-        watch = ChangeRequests(self._backend, self._pace)
-        watch.begin(plan, time.monotonic())
         prepared = PreparedJob(plan, runners, self._maintenance)
-        generation = Generation(prepared, self._backend, self._pace, None, watch, self._fail)
+        generation = Generation(prepared, self._backend, self._pace, None, self._watch, self._fail)
         if self.ends is not None:
             generation.caught_up = CaughtUp(generation.sources, self.ends)
         if self._last is not None:

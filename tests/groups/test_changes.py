@@ -1,0 +1,112 @@
+"""Changes of streams, of scale and of positions in a group, several at once and under a kill; and some that none can follow."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+import headrace as hr
+from groups.group import KEYS, PARTITIONS, Group, group_on
+from headrace.model.startpoint import StartpointStatus
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+IN_EACH_RUN = ("leader", 3)
+HELD = [("leader", step) for step in range(1, 11)] + [("member", step) for step in range(7, 11)]
+READ_AGAIN = 1  # a partition
+
+
+@pytest.fixture
+def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("who", "step"),
+    [pytest.param(*held, marks=[] if held == IN_EACH_RUN else [pytest.mark.soak]) for held in HELD],
+)
+def test_a_startpoint_an_expansion_another_factor_and_a_join_at_once_under_a_kill(group: Group, who: str, step: int) -> None:
+    """One partition is read again from its beginning, with the state as it is: its keys count on. All the others are read
+    once, and the order of a key is kept while its partition is divided."""
+    victim = "a" if who == "leader" else "b"
+    for id_ in "ab":
+        group.start(id_, traps=group.trap(id_, "kill", step), run_s=200.0)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(3 * KEYS)
+    group.await_all()
+    again = group.keys_in(READ_AGAIN)
+    others = sorted({key for key, _ in group.sent} - again)
+    group.arm(victim)
+    with hr.startpoints(group.application()) as points, hr.elasticity(group.application()) as elasticity:
+        points.set(f"{group.name}-words", "earliest", partition=READ_AGAIN)
+        elasticity.set(2)
+        group.system.expand_stream(f"{group.name}-words", 2 * PARTITIONS)
+        group.start("c", run_s=200.0)
+        group.processed += [(key, value) for key, value in group.sent if key in again]
+        group.send(30, others)
+        group.await_end(victim)
+        group.send(30, others)
+        group.start(victim, run_s=200.0)
+        group.until(lambda: [one.status for one in points.list()] == [StartpointStatus.APPLIED])
+    group.send(60)
+    group.await_shares("a", "b", "c")
+    group.until(lambda: sum(map(len, group.tasks_of().values())) == 4 * PARTITIONS)
+    group.until(lambda: group.partitions_read() == 2 * PARTITIONS)
+    group.send(60)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 2 * len(group.processed)
+
+
+def recreated(group: Group, partitions: int) -> None:
+    for id_ in group.pids:  # one that looks for a stream that is deleted, and not created yet, ends with that error
+        group.kill(id_, signal.SIGSTOP)
+    group.system.delete_stream(f"{group.name}-words")
+    group.system.create_stream(f"{group.name}-words", partitions)
+    for id_ in group.pids:
+        group.kill(id_, signal.SIGCONT)
+
+
+def grown(group: Group, partitions: int) -> None:
+    """As by a tool that knows nothing of applications."""
+    admin = AdminClient(group.servers)
+    for done in admin.create_partitions([NewPartitions(f"{group.name}-words", partitions)]).values():
+        done.result(30)
+
+
+@pytest.mark.parametrize(
+    ("change", "partitions", "words"),
+    [
+        pytest.param(recreated, 2, "was deleted", id="recreated-with-fewer"),
+        pytest.param(recreated, 4, "was deleted", id="recreated", marks=pytest.mark.soak),
+        pytest.param(grown, 6, "had 4 partitions and now has 6", id="grown"),
+    ],
+)
+def test_a_change_that_readers_cannot_follow_stops_them_alone_on_all_processors(
+    group: Group, change: Any, partitions: int, words: str
+) -> None:
+    """The other sub-topology keeps running, also where tasks move; what was read before is complete, nothing else is read."""
+    for id_ in "ab":
+        group.start(id_)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    change(group, partitions)
+    group.until(lambda: all(words in group.stopped_by(id_, "source") for id_ in "ab"))
+    group.system.produce(f"{group.name}-words", [(f"k{number}", -1) for number in range(KEYS)], hr.String(), hr.Long())
+    assert not any(group.stopped_by(id_, "by-digit") for id_ in "ab")
+    group.kill("a")
+    group.await_shares("b")
+    group.start("a")
+    group.await_shares("a", "b")
+    group.until(lambda: all(words in group.stopped_by(id_, "source") for id_ in "ab"))
+    assert not any(group.stopped_by(id_, "by-digit") for id_ in "ab")
+    for id_ in "ab":
+        error = group.stop_with_error(id_)
+        assert error["error"] == "IncompatibleChangeError" and words in error["message"], error
+    assert group.check() >= 80

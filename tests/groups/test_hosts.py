@@ -1,0 +1,152 @@
+"""Hosts of their own for the processors of a group, two on each: where tasks are, and come back to; and a state folder that is
+not shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.conftest import need_machines
+from groups.group import Group, group_on
+from groups.hosts import host_of, hosts_of
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200)]
+HOSTS = ("host-a", "host-b")
+IDS = ("host-a.1", "host-b.1", "host-a.2", "host-b.2")
+HOME_SHARE_MIN = 0.99
+
+
+@pytest.fixture
+def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+    need_machines()
+    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def hosted(group: Group) -> Iterator[Group]:
+    """Two processors on each of two hosts, which have worked."""
+    with hosts_of(group, HOSTS):
+        for id_ in IDS:
+            group.start(id_)
+        group.await_shares(*IDS)
+        group.send(200)
+        group.await_all()
+        yield group
+
+
+def hosts_of_tasks(group: Group) -> dict[str, str]:
+    """Where each task is by the job model in force."""
+    return {task: host_of(id_) for id_, tasks in group.tasks_of().items() for task in tasks}
+
+
+def rounds_since(group: Group, lines: int) -> list[tuple[str, str]]:
+    """Task and host, of each task in each round behind the first so many lines of what was worked on."""
+    found = []
+    for line in work_lines(group)[lines:]:
+        who, tasks, *_ = line.split(" ")
+        found += [(task, host_of(who)) for task in tasks.split(",")]
+    return found
+
+
+def work_lines(group: Group) -> list[str]:
+    return Path(group.folder, "work.jsonl").read_text().splitlines()
+
+
+def test_tasks_are_back_on_their_hosts_when_all_processors_were_killed(hosted: Group) -> None:
+    """In reverse order, so that another one leads. Their stores are there: nothing is restored."""
+    group, homes, version = hosted, hosts_of_tasks(hosted), hosted.version()
+    assert {id_: len(tasks) for id_, tasks in group.tasks_of().items()} == dict.fromkeys(IDS, 2)
+    shares = group.tasks_of()
+    for id_ in IDS:
+        group.kill(id_)
+    lines = len(work_lines(group))
+    for id_ in reversed(IDS):
+        group.start(id_)
+    for _ in range(5):
+        group.send(40)
+        group.await_all()
+    rounds = rounds_since(group, lines)
+    home = sum(host == homes[task] for task, host in rounds)
+    assert {task for task, _ in rounds} == homes.keys() and home >= HOME_SHARE_MIN * len(rounds), (home, len(rounds))
+    assert (group.version(), group.tasks_of()) == (version, shares)
+    group.stop_all()
+    assert group.check() >= 800
+
+
+def test_the_tasks_of_one_that_is_lost_go_to_the_other_of_its_host(hosted: Group) -> None:
+    """As far as shares are even: of three processors one has two of four tasks, and it is the one at their location."""
+    group, lost, heir = hosted, "host-a.2", "host-a.1"
+    before = group.tasks_of()
+    group.kill(lost)
+    group.await_shares(*(id_ for id_ in IDS if id_ != lost))
+    after = group.tasks_of()
+    assert after == {id_: tasks | before[lost] if id_ == heir else tasks for id_, tasks in before.items() if id_ != lost}
+    group.send(100)
+    group.await_all()
+    group.start(lost)
+    group.await_shares(*IDS)
+    assert hosts_of_tasks(group) == {task: host_of(id_) for id_, tasks in before.items() for task in tasks}
+    group.send(100)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 800
+
+
+def test_a_host_that_is_lost_and_comes_back_has_its_tasks_again(hosted: Group) -> None:
+    group, homes = hosted, hosts_of_tasks(hosted)
+    lost = [id_ for id_ in IDS if host_of(id_) == "host-b"]
+    for id_ in lost:
+        group.kill(id_)
+    group.await_shares("host-a.1", "host-a.2")
+    group.send(100)
+    group.await_all()
+    for id_ in lost:
+        group.start(id_)
+    group.await_shares(*IDS)
+    group.send(100)
+    group.await_all()
+    back = hosts_of_tasks(group)
+    assert sum(host == homes[task] for task, host in back.items()) >= HOME_SHARE_MIN * len(homes), (homes, back)
+    group.stop_all()
+    assert group.check() >= 800
+
+
+def test_a_processor_whose_state_is_elsewhere_is_refused(group: Group) -> None:
+    """Before it is given tasks, again and again; the others keep theirs."""
+    with hosts_of(group, HOSTS, own=("stores", "state")):
+        group.start("host-a.1")
+        group.await_shares("host-a.1")
+        group.send(50)
+        group.await_all()
+        version = group.version()
+        for _ in range(2):
+            group.start("host-b.1")
+            error = group.await_refusal("host-b.1")
+            assert error["error"] == "StateError", error
+            assert f"state_uri {group.folder}/state" in error["message"] and "on host host-b" in error["message"], error
+            assert "set `state_uri` to a folder that all processors share" in error["message"], error
+        group.start("host-a.2")
+        group.await_shares("host-a.1", "host-a.2")
+        assert group.version() == version + 1, "only the one that is in the right has changed something"
+        group.send(50)
+        group.await_all()
+        group.stop_all()
+    assert group.check() >= 200
+
+
+def test_of_several_that_begin_at_once_those_with_another_state_folder_are_refused(group: Group) -> None:
+    with hosts_of(group, HOSTS, own=("stores", "state")):
+        for id_ in ("host-a.1", "host-b.1"):
+            group.start(id_)
+        group.send(50)
+        refused = group.await_one_end("host-a.1", "host-b.1")
+        error = group.await_refusal(refused)
+        assert error["error"] == "StateError" and f"on host {host_of(refused)}" in error["message"], error
+        group.await_all()
+        group.await_shares(*({"host-a.1", "host-b.1"} - {refused}))
+        group.stop_all()
+    assert group.check() >= 100
