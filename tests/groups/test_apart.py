@@ -48,7 +48,10 @@ def start(group: Group, *ids: str) -> None:
     group.await_all()
 
 
-@pytest.mark.parametrize("first", [NEAR, FAR], ids=["another-leads", "it-leads"])
+WHO_LEADS = [pytest.param(NEAR, id="another-leads"), pytest.param(FAR, id="it-leads", marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("first", WHO_LEADS)
 def test_one_that_does_not_reach_zookeeper_stops_before_its_tasks_go_to_others(group: Group, apart: Apart, first: str) -> None:
     start(group, first, ({NEAR, FAR} - {first}).pop())
     apart.pull("zookeeper")
@@ -68,7 +71,8 @@ def test_one_that_does_not_reach_zookeeper_stops_before_its_tasks_go_to_others(g
     assert group.check() >= 560
 
 
-@pytest.mark.parametrize("first", [NEAR, FAR], ids=["another-leads", "it-leads"])
+@pytest.mark.soak
+@pytest.mark.parametrize("first", WHO_LEADS)
 def test_one_that_does_not_reach_kafka_keeps_its_tasks_and_others_work_on(group: Group, apart: Apart, first: str) -> None:
     start(group, first, ({NEAR, FAR} - {first}).pop())
     version, shares = group.version(), group.tasks_of()

@@ -96,6 +96,7 @@ def test_the_tasks_of_one_that_is_lost_go_to_the_other_of_its_host(hosted: Group
     assert group.check() >= 800
 
 
+@pytest.mark.soak
 def test_a_host_that_is_lost_and_comes_back_has_its_tasks_again(hosted: Group) -> None:
     group, homes = hosted, hosts_of_tasks(hosted)
     lost = [id_ for id_ in IDS if host_of(id_) == "host-b"]
@@ -138,6 +139,7 @@ def test_a_processor_whose_state_is_elsewhere_is_refused(group: Group) -> None:
     assert group.check() >= 200
 
 
+@pytest.mark.soak
 def test_of_several_that_begin_at_once_those_with_another_state_folder_are_refused(group: Group) -> None:
     with hosts_of(group, HOSTS, own=("stores", "state")):
         for id_ in ("host-a.1", "host-b.1"):
