@@ -105,7 +105,7 @@ class Load:
 
 def producer_of(servers: str) -> Producer:
     settings = {"enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5, "partitioner": "murmur2_random"}
-    return Producer({"bootstrap.servers": servers, **settings})
+    return Producer({"bootstrap.servers": servers, "log_level": 2, **settings})  # a broker that has just come up is no news
 
 
 def name_of(number: int) -> bytes:

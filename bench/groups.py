@@ -54,7 +54,7 @@ from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 from headrace.testing.kafka_server import KafkaServer
 
 IDS = ("a", "b", "c", "d")
-WAIT_S, STABLE_S, BESIDE_S, BEHIND_S = 180.0, 5.0, 10.0, 3.0
+WAIT_S, STABLE_S, LATE_S, BESIDE_S, BEHIND_S = 180.0, 5.0, 3.0, 8.0, 3.0
 # Kafka takes no session timeout below 6 s, unless it is told to
 PROPERTIES = {"group.min.session.timeout.ms": "500"}
 
@@ -154,15 +154,18 @@ class Contestant(ABC):
             time.sleep(0.02)
 
     def settle(self, arrivals: Arrivals) -> dict[int, str]:
-        """Wait until all tasks commit, each process has some, and none has moved for a while; by task its process."""
+        """Wait until each task has committed just now, each process has some, and for a while none has moved; by task its
+        process."""
         found: list[tuple[float, dict[int, str]]] = [(time.monotonic(), {})]
 
         def is_settled() -> bool:
             owners = arrivals.owners()
             if owners != found[-1][1]:
                 found.append((time.monotonic(), owners))
+            now_s = time.monotonic()
             is_whole = len(owners) == self.bench.partitions and set(owners.values()) == set(self.processes)
-            return is_whole and time.monotonic() - found[-1][0] > STABLE_S
+            commits = all(seen and now_s - seen[-1].at_s < LATE_S for seen in arrivals.commits.values())
+            return is_whole and commits and now_s - found[-1][0] > STABLE_S
 
         self.until("all tasks commit, and none moves", is_settled)
         return found[-1][1]
@@ -325,7 +328,7 @@ class Killed:
 
 
 def killed(contestant: Contestant, arrivals: Arrivals, victim: str, what: str) -> Killed:
-    time.sleep(BESIDE_S - STABLE_S)
+    time.sleep(BESIDE_S)
     before, pid = arrivals.owners(), contestant.processes[victim].pid
     lost = {task: f"{victim} {pid}" for task, who in before.items() if who == victim}
     killed_s = contestant.kill(victim)
@@ -417,20 +420,23 @@ def started_again(contestant: Contestant, arrivals: Arrivals, is_cold: bool) -> 
 
 def rolling(made: Callable[[int], Contestant], session_s: float, filled: int) -> dict[str, float]:
     contestant = made(round(session_s * 1e3))
-    bench, own, others = contestant.bench, list[float](), list[float]()
+    bench, own, others, parts = contestant.bench, list[float](), list[float](), list[tuple[float, float]]()
     with contestant.open() as arrivals, Load(bench.servers, contestant.input, bench.partitions, bench.rate):
         write_all(bench.servers, contestant.input, list(map(name_of, range(filled))))
         contestant.start(*IDS)
         before, models = contestant.settle(arrivals), contestant.job_models()
-        time.sleep(BESIDE_S - STABLE_S)
+        time.sleep(BESIDE_S)
         now_s = time.monotonic()
         usual = [length_s for task in before for length_s, _ in arrivals.gaps(task, now_s - BESIDE_S, now_s)]
         for id_ in IDS:
             owners, pid, since_s = arrivals.owners(), contestant.processes[id_].pid, time.monotonic()
             runs = {task: f"{id_} {pid}" for task, who in owners.items() if who == id_}
             contestant.stop(id_)
+            ended_s = time.monotonic()
             contestant.start(id_)
             contestant.firsts(arrivals, since_s, runs)
+            if (begun_s := contestant.begun_s()) is not None:
+                parts.append((ended_s - since_s, begun_s - ended_s))
             contestant.settle(arrivals)
             for task in owners:
                 longest_s, _ = max(arrivals.gaps(task, since_s, time.monotonic()))
@@ -438,10 +444,12 @@ def rolling(made: Callable[[int], Contestant], session_s: float, filled: int) ->
         after, made_models = arrivals.owners(), contestant.job_models()
     moved = sum(after[task] != before[task] for task in before)
     told = "" if models is None or made_models is None else f"{made_models - models} job models were made (expected: 0), "
+    ends_s, loads_s = np.median(parts, axis=0) if parts else (0.0, 0.0)
+    of_it = f", with {ends_s:.2f} s to its end and {loads_s:.2f} s until the program is loaded" if parts else ""
     print(
-        f"{contestant.title}, one after the other is stopped and started: {told}{moved} tasks are on another processor; "
-        f"the longest pause of a task of the one that restarts {np.median(own):.2f} s (p50), {max(own):.2f} s (most), of the "
-        f"others' {np.median(others):.2f} s (p50), {max(others):.2f} s (most); usually {np.median(usual):.2f} s (median)",
+        f"{contestant.title}, one after the other is stopped and started: {told}{moved} tasks are on another processor; the "
+        f"longest pause of a task of the one that restarts {np.median(own):.2f} s (p50{of_it}), {max(own):.2f} s (most), of "
+        f"the others' {np.median(others):.2f} s (p50), {max(others):.2f} s (most); usually {np.median(usual):.2f} s (median)",
         flush=True,
     )
     longest = "longest pause in a rolling restart"
