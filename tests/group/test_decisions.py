@@ -158,22 +158,40 @@ def looked(settling: Settling, ids: frozenset[str], stopped: frozenset[str], now
 
 @given(LOOKS)
 def test_a_decision_is_due_a_second_after_the_last_change_and_at_most_five_after_the_first(looks: list) -> None:  # type: ignore[type-arg]
+    """At once where all that has changed is that such came as were waited for; one that leaves to come back changes nothing."""
     settling, now_s, changes, counted = Settling(10.0), 0.0, [], (frozenset(), frozenset())
     away: dict[str, float] = {}
     for passed_s, ids, stopped in looks:
         now_s += passed_s
         away = {id_: away.get(id_, now_s) for id_ in stopped - ids}
         now_counted = (ids, ids | {id_ for id_, since_s in away.items() if now_s - since_s < 10.0})
-        if now_counted != counted:
-            changes.append(now_s)
+        if now_counted[1] != counted[1] or ids - counted[0]:
+            changes.append((now_s, now_counted[1] != counted[1]))
         counted = now_counted
         settling = looked(settling, ids, stopped, now_s)
         assert settling.counted == counted[1] and frozenset(settling.present) == ids
-        due_s = min(changes[-1] + QUIET_S, changes[0] + SETTLE_S_MAX) if changes else None
+        quiet_s = QUIET_S if any(is_of_plan for _, is_of_plan in changes) else 0.0
+        due_s = min(changes[-1][0] + quiet_s, changes[0][0] + SETTLE_S_MAX) if changes else None
         assert settling.due_s == due_s and settling.is_due(now_s) is (due_s is not None and now_s >= due_s)
         if settling.is_due(now_s):
             settling, changes = settling.decided(), []
             assert settling.due_s is None
+
+
+def test_one_that_comes_back_in_time_gets_its_grant_at_once() -> None:
+    settling = looked(Settling(30.0), frozenset("abc"), frozenset(), 0.0).decided()
+    settling = looked(settling, frozenset("ac"), frozenset("b"), 1.0)
+    assert settling.due_s is None, "it is waited for: there is nothing to decide"
+    back = looked(settling, frozenset("abc"), frozenset(), 2.0)
+    assert back.is_due(2.0)
+    assert looked(back, frozenset("abcd"), frozenset(), 2.1).due_s == 3.1, "another one came: a plan is made, which settles"
+    assert back.again(2.0).due_s == 3.0, "what came to nothing is not tried again at once"
+
+
+def test_one_that_was_replaced_between_two_looks_gets_its_grant_at_once() -> None:
+    settling = Settling().with_look([member(0, "a"), member(1, "b")], (), "ab", 0.0).decided()
+    replaced = settling.with_look([member(0, "a"), member(2, "b")], (), "ab", 1.0)
+    assert replaced.present == {"a": 0, "b": 2} and replaced.is_due(1.0)
 
 
 def test_one_that_stopped_in_order_is_waited_for_and_one_that_died_is_not() -> None:

@@ -1,9 +1,9 @@
 """A group as one of its processors sees it: who is there, what was proposed, and what this one reports.
 
-How it is used: `register`; then, every `LOOK_S` and whenever `wait_for_change` wakes, `state` reads all there is, the functions
-of `core.group` decide, and an operation here, or of `leading`, acts. What gives a bool gives False where what is there is not
-what it was decided by: read the state again. Any call raises `UnavailableError` where ZooKeeper does not answer in time; a
-write may then have been done.
+How it is used: `register`; then, every few seconds (`core.group.settling.look_in_s`) and whenever `wait_for_change` wakes,
+`state` reads all there is, the functions of `core.group` decide, and an operation here, or of `leading`, acts. What gives a
+bool gives False where what is there is not what it was decided by: read the state again. Any call raises `UnavailableError`
+where ZooKeeper does not answer in time; a write may then have been done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from headrace.group.locality import GroupLocality
 from headrace.group.registration import TRIES_MAX, OwnNode
 
 LOG = logging.getLogger("headrace.group")
-LOOK_S = 2.0
 
 
 class ProcessorGroup:

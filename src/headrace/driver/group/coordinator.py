@@ -138,6 +138,11 @@ class GroupCoordinator:
         """Whether a proposal waits."""
         return self._awaited is not None
 
+    def due_in_s(self, now_s: float) -> float | None:
+        """In how many seconds a plan is to be decided; None where none is, or a proposal waits."""
+        due_s = self._settling.due_s
+        return None if self.is_changing or due_s is None else due_s - now_s
+
     # --- what is to be done now -------------------------------------------------------------------------------------
 
     def look(self, state: GroupState, runners: Collection[SubTopologyRunner], now_s: float) -> None:

@@ -20,6 +20,7 @@ from headrace.core.group.membership import (
     must_step_back,
 )
 from headrace.core.group.runs import run_as_leader, run_as_member
+from headrace.core.group.settling import look_in_s
 from headrace.core.group.state import GroupMember, GroupState, Registration, incarnation_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
@@ -32,14 +33,13 @@ from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.environment import this_user
 from headrace.errors import ConfigError, FencedError, HeadraceError, JobHeldError, UnavailableError, WaitTimeoutError
 from headrace.group.lease_keeper import LeaseKeeper
-from headrace.group.processor_group import LOOK_S, ProcessorGroup
+from headrace.group.processor_group import ProcessorGroup
 from headrace.model.scale import ScaleRequest
 from headrace.model.streams import SSP
 from headrace.ports import DriverLease, JobReader
 
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
-TURN_S = 0.5  # from one look of a leader to the next
 TIDY_S = 30.0
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 STOP_WAIT_S = 60.0
@@ -178,7 +178,9 @@ class GroupJob:
             except FencedError as error:
                 LOG.info("%s", error.message)
                 self._lead_no_more()
-            self._group_changed(LOOK_S if self._coordinator is None else TURN_S)
+            coordinator, works = self._coordinator, self._rounds.generation is not None
+            due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
+            self._group_changed(look_in_s(leads=coordinator is not None, works=works, due_in_s=due_in_s))
 
     def _group_changed(self, within_s: float) -> None:
         """Wait until there is something to look at."""
