@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import random
 import shutil
@@ -34,7 +33,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -47,7 +45,7 @@ from typing import Any
 
 import numpy as np
 from commits_seen import Arrivals, Load, fed_names, name_of, write_all
-from common import kafka_streams_program
+from common import PEERS, kafka_streams_program
 
 import headrace as hr
 from headrace.adapters.zookeeper_server.server import ZooKeeperServer
@@ -199,7 +197,8 @@ class Processors(Contestant):
             "zookeeper.session.timeout.ms": self.session_ms,
         }
         own.mkdir(exist_ok=True)
-        return [sys.executable, __file__, "processor", self.name, self.bench.engine, str(own / "begun"), json.dumps(terms)]
+        program = str(PEERS / "headrace_processor.py")
+        return [sys.executable, program, self.name, self.bench.engine, str(own / "begun"), json.dumps(terms)]
 
     def delete_local_stores(self) -> None:
         for folder in self.folder.glob("*/stores"):
@@ -247,36 +246,6 @@ class Instances(Contestant):
     def delete_local_stores(self) -> None:
         for id_ in IDS:
             shutil.rmtree(self.folder / id_)
-
-
-def run_processor(name: str, engine: str, begun: Path, terms: Mapping[str, Any]) -> None:
-    """What a process of Headrace runs: it counts keys, and says of each count which process it comes from."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from headrace import wiring
-    from headrace.wiring.worker.entry import run_container
-    from headrace.worker.inline_engine import InlineEngine
-
-    who, parent = f"{terms['processor_id']} {os.getpid()}", os.getppid()
-
-    def signed(batch: Any) -> Any:
-        return pc.binary_join_element_wise(pa.scalar(who), pc.cast(batch.column("value"), pa.string()), pa.scalar(" "))
-
-    app = hr.App(name, config={"spark.master": "local[1]"} | dict(terms) if engine == "spark" else dict(terms))
-    counts = app.stream(f"{name}-in", key=hr.Bytes(), value=hr.Bytes()).group_by_key().count(store="counts")
-    counts.to_stream().map_values(hr.batch(signed), value=hr.String()).to(f"{name}-out")
-    logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("headrace").setLevel(logging.INFO)
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    begun.write_text(str(time.monotonic()))
-    job = wiring.start(app, engine=None if engine == "spark" else InlineEngine(run_container))
-    while job.is_running and not stopped.wait(0.1) and os.getppid() == parent:
-        pass
-    if job.is_running:
-        job.stop()
-    job.wait(0)
 
 
 # --- one is killed ------------------------------------------------------------------------------------------------------------
@@ -463,10 +432,6 @@ def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["processor"]:
-        name, engine, begun, terms = sys.argv[2:]
-        run_processor(name, engine, Path(begun), json.loads(terms))
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="all", choices=["kill", "restart", "rolling", "all"])
     parser.add_argument("--trials", type=int, default=2, help="kills with each session timeout; restarts of each kind")
