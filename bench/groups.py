@@ -52,7 +52,7 @@ from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 from headrace.testing.kafka_server import KafkaServer
 
 IDS = ("a", "b", "c", "d")
-WAIT_S, STABLE_S, LATE_S, BESIDE_S, BEHIND_S = 180.0, 5.0, 3.0, 8.0, 3.0
+WAIT_S, STABLE_S, LATE_S, BESIDE_S, BEHIND_S = 240.0, 5.0, 5.0, 8.0, 3.0
 # Kafka takes no session timeout below 6 s, unless it is told to
 PROPERTIES = {"group.min.session.timeout.ms": "500"}
 
