@@ -92,7 +92,7 @@ def _cable(server: str) -> str:
 def _inside(network: str) -> Iterator[None]:
     """This thread, with the threads and processes that it begins, is in a network."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    other = os.open(Path("/run/netns") / network, os.O_RDONLY)
+    other = os.open(Path("/run", "netns", network), os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         if libc.setns(other, _CLONE_NEWNET):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from itertools import count
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY, PARTITION_CHECKS, SCALES, STARTPOINTS, expanders_of, scales_of
@@ -13,7 +12,7 @@ from headrace.core.elasticity.preparation import heads_ahead, is_worth_it
 from headrace.core.elasticity.recut import Recut
 from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
 from headrace.core.job_plan.growth_rules import changes_of
-from headrace.core.job_plan.history import key_of, scale_entries
+from headrace.core.job_plan.history import new_keys, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.autosizing import AutosizingStatus, LookedAt, ScaleController
@@ -49,7 +48,6 @@ class ChangeRequests:
         """`plan` is in force from now on; it was made with what was there a moment ago."""
         self._plan, self._looked_s = plan, now_s
         self.waiting: Mapping[str, Waiting] = plan.waiting_scales
-        self._entries = len(plan.changes)
         self._again_s = {title: at_s for title, at_s in self._again_s.items() if title in plan.waiting_scales}
         self._expanded_by.clear()
         self._metadata = self._system.metadata_store(plan.topology.application)
@@ -140,9 +138,8 @@ class ChangeRequests:
         if not decision.settled:
             return
         entries = scale_entries(decision, asked.requests, self._plan.model.version, self._clock_us())
-        keys = (key_of(self._plan.epoch, number) for number in count(self._entries))
+        keys = new_keys(self._plan.epoch, self._metadata.all(HISTORY).keys())
         found = {key: encode(entry) for key, entry in zip(keys, entries, strict=False)}
-        self._entries += len(found)
         self._store.write_metadata(self._plan.epoch, HISTORY, found)
         self._store.write_metadata(self._plan.epoch, SCALES, {}, done=decision.settled)
 

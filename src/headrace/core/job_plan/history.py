@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 
 from headrace.core.affinity.members import moved_tasks
 from headrace.core.elasticity.scales import ScaleDecision
@@ -25,7 +26,7 @@ def history(draft: Draft, snapshot: Snapshot) -> Draft:
     changes = [*_start(draft, snapshot), *_rebalances(draft, snapshot)]
     changes += [*_expansions(draft, snapshot), *_startpoints(draft, snapshot)]
     changes += scale_entries(draft.scaling, snapshot.scales.requests, draft.job_model.version, snapshot.now_us)
-    return replace(draft, changes={key_of(snapshot.epoch, number): one for number, one in enumerate(changes)})
+    return replace(draft, changes=dict(zip(new_keys(snapshot.epoch, snapshot.history), changes, strict=False)))
 
 
 def key_of(epoch: int, number: int) -> str:
@@ -35,6 +36,19 @@ def key_of(epoch: int, number: int) -> str:
     True
     """
     return f"{epoch:012d}-{number:06d}"
+
+
+def new_keys(epoch: int, stored: Collection[str]) -> Iterator[str]:
+    """The keys of entries that come after those that are `stored`. The leader of a standalone group makes many plans under one
+    epoch.
+
+    >>> stored = [key_of(9, 1), key_of(10, 0), key_of(10, 4)]
+    >>> next(new_keys(10, stored)) == key_of(10, 5), next(new_keys(11, stored)) == key_of(11, 0)
+    (True, True)
+    """
+    begin = key_of(epoch, 0).partition("-")[0]
+    numbers = (int(number) for before, _, number in (key.partition("-") for key in stored) if before == begin)
+    return (key_of(epoch, number) for number in count(1 + max(numbers, default=-1)))
 
 
 def to_forget(stored: Collection[str], new: Collection[str]) -> frozenset[str]:
