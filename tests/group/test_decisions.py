@@ -18,6 +18,7 @@ from headrace.core.group.membership import (
     leader_of,
     must_step_back,
     predecessor_of,
+    spare_text,
     unique_members,
 )
 from headrace.core.group.proposals import (
@@ -356,3 +357,10 @@ def test_who_comes_sees_the_run_that_its_leader_would_have_it_join(stored: Group
 def test_a_bounded_run_keeps_affinity_within_itself_only(bounded: bool, before: str | None, kept: bool) -> None:
     origin = None if before is None else ModelOrigin("code", before)
     assert keeps_affinity(GroupRun("r1", bounded, 0), origin) is kept
+
+
+def test_a_spare_is_told_why_it_has_no_tasks() -> None:
+    codes = {"a": "x", "b": "y"}
+    old, new = (GroupMember(n, Registration(id_, "h", 1, codes[id_], "h", n, "1@1", "b")) for n, id_ in enumerate("ab", 1))
+    assert "differ from those that the group runs" in spare_text([old, new], 2, "x")
+    assert spare_text([old, new], 1, "x") == "" and spare_text([new], 2, "x") == ""

@@ -22,6 +22,7 @@ from headrace.cli import (
     states,
     stream_check,
     streams,
+    zookeeper,
 )
 from headrace.cli.output import PlainCommand, ReportingGroup
 
@@ -68,6 +69,7 @@ def root(
 
 _GROUPS = {
     "kafka": "Kafka: start a broker for trials.",
+    "zookeeper": "ZooKeeper: start a server for trials.",
     "checkpoint": "Checkpoints: what each task has committed.",
     "startpoint": "Startpoints: set, list and delete resume positions.",
     "elasticity": "Elasticity: virtual tasks and containers, set and shown.",
@@ -102,6 +104,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
     ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
     ("kafka start", kafka.start, "Start a broker for trials.", kafka.START_EXAMPLES),
+    ("zookeeper start", zookeeper.start, "Start a ZooKeeper server for trials.", zookeeper.START_EXAMPLES),
     ("demo", demo.demo, "Run the demonstration: a year of real flights, their delays.", None),
 )
 

@@ -53,7 +53,7 @@ def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -
             + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if dead else "")
             + (", STOPPED" if sub.get("stopped_by") else "")
         )
-    return " | ".join(parts)
+    return " | ".join(parts) or f"waiting for {status.get('waiting_for') or 'tasks'}"
 
 
 def _factor_text(sub: Mapping[str, Any]) -> str:

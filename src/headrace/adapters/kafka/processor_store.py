@@ -184,6 +184,9 @@ class KafkaProcessorStore(ProcessorStore):
         return {lane: mine for lane, mine in lost.items() if mine}
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
-        """In no transaction, so that it holds back nothing of what others read there."""
+        """In no transaction, so that it holds back nothing of what others read there. One that only hears of others has nothing
+        to publish."""
+        if self._processor_id == "":
+            return
         name = published_name(sub_topology or "source", self._processor_id)
         self._system.own_topics.write(self.application, STATUS, {name: msgspec.json.encode(dict(status))})

@@ -273,7 +273,7 @@ class KazooTree:
                     raise UnavailableError(
                         f"{self.name} gave no answer within {bound_s:g} s" if not isinstance(error, exceptions.AuthFailedError)
                         else f"{self.name} ended the connection at the login",
-                        "check that it runs, that its address and port are right, and the network between; it is tried again",
+                        "check that it runs, that its address and port are right, and the network between",
                     ) from error  # fmt: skip
                 time.sleep(0.02)
             except exceptions.KazooException as error:

@@ -91,6 +91,10 @@ class ZooKeeperServer:
         """Its process id; None while it does not run."""
         return None if self._process is None else self._process.pid
 
+    def last_lines(self) -> str:
+        """The end of its log."""
+        return "" if self._process is None else "\n".join(f"  {line}" for line in self._process.last_lines())
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -210,9 +214,8 @@ class ZooKeeperServer:
         while not _answers(self.port):
             if process.pid is None or time.monotonic() > end:
                 what = "it ended" if process.pid is None else f"no answer in {START_S_MAX:.0f} seconds"
-                lines = "\n".join(f"  {line}" for line in process.last_lines())
                 raise SetupError(
-                    f"the ZooKeeper server did not start: {what}. The end of its log:\n{lines}",
+                    f"the ZooKeeper server did not start: {what}. The end of its log:\n{self.last_lines()}",
                     "the lines above are ZooKeeper's own; a taken port or too little memory are usual",
                 )
             time.sleep(_POLL_S)

@@ -94,11 +94,19 @@ def candidates_of(
         if one.registration is not None and one.registration.code == code:
             fitting.append(one)
         else:
-            spares[one.sequence] = "its application or settings differ from those of the active job model"
+            spares[one.sequence] = (
+                "its application or settings differ from those that the group runs: it is a spare until the last processor "
+                "with these has left"
+            )
     fitting.sort(key=lambda one: (one.processor_id not in holders, one.sequence))
     for one in fitting[tasks:]:
         spares[one.sequence] = f"there are {tasks} tasks, and as many processors have one"
     return Candidates(tuple(sorted(fitting[:tasks], key=lambda one: one.sequence)), spares)
+
+
+def spare_text(members: Collection[GroupMember], sequence: int, active_code: str | None) -> str:
+    """Why the one with this registration is given no tasks, for people; empty where it may have some."""
+    return candidates_of(members, active_code, len(members)).spares.get(sequence, "")
 
 
 def must_step_back(members: Collection[GroupMember], sequence: int, active_code: str | None) -> bool:

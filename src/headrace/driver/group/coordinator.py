@@ -67,7 +67,7 @@ class GroupCoordinator:
         self, plans: GroupPlanner, files: StateFiles, group: ProcessorGroup, settings: GroupSettings, pace: Pace, run: GroupRun
     ) -> None:
         self._plans, self._files, self._group, self._settings, self._pace = plans, files, group, settings, pace
-        self._store = plans.planner.backend.store
+        self._store, self._say = plans.planner.backend.store, plans.planner.log
         self.run, self.sequence = run, run.leader
         self._leading: Leading = group.leading(run.leader)
         self._requests = ChangeRequests(plans.planner.backend, pace)
@@ -96,7 +96,7 @@ class GroupCoordinator:
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
         sign()
         self._has_planned = goes_on and self._store.job_model() is not None
-        LOG.info("this processor leads the group, under epoch %d", self._epoch)
+        self._say(f"this processor leads the group, under epoch {self._epoch}")
         if self._has_planned:
             self._planned(None)
         elif not self._store.grants():  # no processor can commit now
@@ -113,11 +113,12 @@ class GroupCoordinator:
         self._leading.write_run(self.run)
 
     def end(self, *, is_last: bool) -> None:
-        """Lead no more. `is_last`: no other processor is there, so that the application is given back."""
+        """Lead no more. `is_last`: no other processor is there. Then, and where the run has ended for all, the application is
+        given back."""
         self._ended.set()
         with self._holding:
             self._requests.end_preparation()
-            if is_last:
+            if is_last or self.run.has_ended:
                 try:
                     self._store.release(self._epoch)
                 except HeadraceError as error:
@@ -204,7 +205,12 @@ class GroupCoordinator:
         grants = self._store.grants() or {}
         gone = frozenset(id_ for id_, grant in grants.items() if grant.incarnation != there.get(id_))
         if gone:
-            LOG.info("processors %s are not there any more: their grants are taken back", ", ".join(sorted(gone)))
+            stopped, lost = sorted(gone & state.stopped), sorted(gone - state.stopped - there.keys())
+            if stopped:
+                wait_s = self._settings.return_wait_s
+                self._say(f"{', '.join(stopped)} stopped in order: tasks wait for it for {wait_s:g} s, then go to others")
+            if lost:
+                self._say(f"{', '.join(lost)} is lost: its session has ended, and its tasks go to others")
             with self._holding:
                 self._plans.take_back(self._epoch, gone)
 
@@ -379,7 +385,8 @@ class GroupCoordinator:
         self._planned(plan)
         self._pauses.end()
         seconds = time.monotonic() - began_s
-        LOG.info("job model %d is in force after %.2f s; changed: %s", plan.model.version, seconds, ", ".join(sorted(changed)))
+        who = ", ".join(sorted(changed)) or "none"
+        self._say(f"job model {plan.model.version} is in force after {seconds:.2f} s; processors that it changes: {who}")
         self._leading.publish(awaited.version)
         self._leading.delete_old()
 

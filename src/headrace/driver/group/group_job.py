@@ -40,6 +40,7 @@ from headrace.ports import DriverLease, JobReader
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
 TIDY_S = 10.0
+LEASE_ENDED = "ZooKeeper, which has not answered for two thirds of the session's timeout: processing has stopped until it does"
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
@@ -91,6 +92,9 @@ class GroupJob(RunningJob):
         self._duplicate_since_s: float | None = None
         self._held_since_s: float | None = None
         self._tidied_s = time.monotonic()
+        self._say = launched.preparer.planner.log
+        self._told = self._rounds.waiting_for  # what it waits for, as it has said
+        self._unanswered = ""  # by whom, while that is so
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
@@ -161,24 +165,37 @@ class GroupJob(RunningJob):
             try:
                 self._turn()
                 unanswered_s = None
+                if self._unanswered:
+                    self._say("it is answered again")
+                self._unanswered = ""
             except UnavailableError as error:
                 if not self._group.lease.holds(self._group.now_s()):
                     unanswered_s = None  # of ZooKeeper: the whole group waits for it, for as long as it takes
-                    self._rounds.drop(error.message)
+                    self._rounds.drop(LEASE_ENDED)
                 unanswered_s = unanswered_s or time.monotonic()
                 if time.monotonic() - unanswered_s > UNAVAILABLE_S:
                     raise
-                LOG.warning("%s", error.message)
+                if error.message != self._unanswered:
+                    LOG.warning("%s", error.message)
+                self._unanswered = error.message
                 self._stopping.wait(1.0)
             except FencedError as error:
                 LOG.info("%s", error.message)
                 self._lead_no_more()
+            self._say_what_it_waits_for()
             coordinator, rounds = self._coordinator, self._rounds
             due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
             if rounds.is_coming_to_rest:
                 due_in_s = 0.0  # a leader waits for it, and rounds do
             works = rounds.generation is not None
             self._group_changed(look_in_s(leads=coordinator is not None, works=works, due_in_s=due_in_s))
+
+    def _say_what_it_waits_for(self) -> None:
+        """Once; and when it has gone on."""
+        waits_for = self._rounds.waiting_for
+        if waits_for != self._told:
+            self._say(f"this processor waits for {waits_for}" if waits_for else "this processor works")
+        self._told = waits_for
 
     def _group_changed(self, within_s: float) -> None:
         """Wait until there is something to look at."""
@@ -191,11 +208,12 @@ class GroupJob(RunningJob):
         """A processor whose lease has ended works no more, whatever its other threads are in."""
         while not self._stopping.wait(GUARD_S):
             if not self._group.lease.holds(self._group.now_s()):
-                self._rounds.drop("ZooKeeper has not answered for two thirds of the session's timeout")
+                self._rounds.drop(LEASE_ENDED)
 
     def _register(self) -> None:
         sequence = self._group.register(self._launched.registration)
-        LOG.info("processor %s is registered as %d", self._launched.registration.processor_id, sequence)
+        id_ = self._launched.registration.processor_id
+        self._say(f"processor {id_} has joined the group {self._group.paths.root}, under registration {sequence}")
 
     # --- one look ---------------------------------------------------------------------------------------------------
 
@@ -312,7 +330,7 @@ class GroupJob(RunningJob):
     def _lead_no_more(self, *, is_last: bool = False) -> None:
         coordinator, self._coordinator = self._coordinator, None
         if coordinator is not None:
-            LOG.info("this processor leads the group no more")
+            self._say("this processor leads the group no more")
             coordinator.end(is_last=is_last)
 
     # --- its end ----------------------------------------------------------------------------------------------------

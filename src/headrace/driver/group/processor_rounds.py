@@ -13,10 +13,10 @@ from dataclasses import replace
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.grants import Grant, holders_of, processor_tasks
-from headrace.core.group.membership import leader_of
+from headrace.core.group.membership import leader_of, spare_text
 from headrace.core.group.pauses import pause_to_keep
 from headrace.core.group.proposals import may_work
-from headrace.core.group.state import BarrierState, GroupState, PauseRequest
+from headrace.core.group.state import BarrierState, GroupState, PauseRequest, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
@@ -85,6 +85,7 @@ class ProcessorRounds:
     ) -> None:
         self.processor_id, self._preparer, self._plans, self._reader = processor_id, preparer, plans, reader
         self._group, self._pace, self._backend = group, pace, preparer.planner.backend
+        self._say = preparer.planner.log
         self.generation: Generation | None = None
         self._grant: Grant | None = None  # under which the generation runs; None: it only hears
         self._last: Generation | None = None  # the one before, for what it has counted
@@ -126,7 +127,7 @@ class ProcessorRounds:
             self._hear()
         else:
             self._end()
-            self.waiting_for = _waiting_for(state, grant, works)
+            self.waiting_for = _waiting_for(state, incarnation, grant, works)
         self._report_rest()
 
     @property
@@ -225,11 +226,15 @@ class ProcessorRounds:
         generation = self.generation
         if generation is None:
             return
-        LOG.info("job model %d changes what this processor runs: its rounds end", version)
+        self._say(f"job model {version} changes what this processor runs: its rounds end")
         reached("group", 7)
         generation.yield_soon()
         if not generation.join(RELEASE_S):
-            LOG.warning("rounds have not ended within %.0f s: they are dropped", RELEASE_S)
+            LOG.warning(
+                "%s has not ended within %.0f s, and tasks are to move: its work is dropped, and done again by who has them",
+                generation.current_text,
+                RELEASE_S,
+            )
         self._end()
         reached("group", 8)
 
@@ -239,7 +244,7 @@ class ProcessorRounds:
             return
         generation.stop()
         if not generation.join(RELEASE_S):
-            LOG.warning("a round does not end: what it does is not committed")
+            LOG.warning("%s does not end: what it does is not committed, and is done again", generation.current_text)
         self._last = generation
 
     def _begin(self, grant: Grant) -> None:
@@ -257,7 +262,8 @@ class ProcessorRounds:
         found = {task: one for sub in running for task, one in store.recover(grant.number, sub.name).items()}
         plan = replace(plan, checkpoints={**plan.checkpoints, **found})
         tasks = len(processor_tasks(plan.model, [self.processor_id]))
-        LOG.info("job model %d: this processor has %d tasks, under grant %d", plan.model.version, tasks, grant.number)
+        every, version = len(list(plan.model.tasks)), plan.model.version
+        self._say(f"job model {version}: this processor has {tasks:,} of {every:,} tasks, under grant {grant.number}")
         self._run(plan)
         self._grant = grant
         reached("group", 10)
@@ -307,7 +313,10 @@ class ProcessorRounds:
         return {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()}
 
 
-def _waiting_for(state: GroupState, grant: Grant | None, works: bool) -> str:
+def _waiting_for(state: GroupState, incarnation: str, grant: Grant | None, works: bool) -> str:
+    mine = next((one.sequence for one in state.members if incarnation_of(one) == incarnation), -1)
+    if state.origin is not None and (why := spare_text(state.members, mine, state.origin.code)):
+        return f"tasks; {why}"
     if grant is not None and not works:
         return "the new job model, which changes what this processor runs"
     if state.versions.active == 0:
