@@ -74,7 +74,10 @@ def run(
     config = wiring.config_of(loaded, overrides)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        say(f"stopped {loaded.name}: committed rounds are kept, the next run resumes from there{unprocessed}")
+        processor = status.get("processor_id")
+        goes_on = "the next run resumes from there" if processor is None else "the other processors go on"
+        who = loaded.name if processor is None else f"processor {processor} of {loaded.name}"
+        say(f"stopped {who}: committed rounds are kept, {goes_on}{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)

@@ -215,7 +215,7 @@ class Generation:
                 planned = self._when_answered(runner, "to look for records", partial(self._planned, runner, pause))
                 if self._pauses.of(runner.sub.title) != pause:
                     continue  # asked for in between
-                published = self.publish(runner)
+                published = planned is None and self.publish(runner)
                 if planned is not None:
                     failures = 0 if self._try(runner, planned, failures) else failures + 1
                 elif self._slowed_by.get(name):
@@ -306,6 +306,7 @@ class Generation:
         name = runner.sub.name
         self._current[name] = planned
         self._waiting_for[name] = f"round {runner.progress.rounds + 1}, {planned.id} in messages"
+        self.publish(runner)  # before it: it may take long
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):

@@ -415,7 +415,7 @@ class GroupCoordinator:
         planner, clock_us = self._plans.planner, self._pace.clock_us
         self._has_planned = self._has_planned or plan is not None
         self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
-        self._merging = None
+        self._merging, self._cut_s = None, time.monotonic()  # at first rounds are to begin
         backend, pause_of_sub = planner.backend, self._pauses.pause_of
         self._maintenance = Maintenance(self._plan, backend, self._files, planner.config, clock_us, pause_of_sub)
         self._requests.begin(self._plan, time.monotonic())
