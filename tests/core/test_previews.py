@@ -31,7 +31,7 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
-from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
 from headrace.model.topology import Topology
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(3)]
@@ -197,6 +197,14 @@ VERSIONS = (kept(TASKS[0], {A: 4}), kept(BEHIND, {BY_X: 30}))
 
 def preview(moves: list[Move], stores: StoresBehind, state: StatePolicy = StatePolicy.KEEP) -> StartpointPreview:
     return StartpointPreview("shop", (), tuple(moves), state, stores)
+
+
+class TestWhatIsCounted:
+    def test_what_virtual_tasks_read_of_one_partition_is_fetched_once(self) -> None:
+        parts = [Move(A, replace(TASKS[0], bucket=KeyBucket(index, 2)), 10, 4 + index) for index in range(2)]
+        wide = [Move(WIDE, TASKS[0], 5, 3), Move(WIDE, TASKS[1], 7, 3)]
+        found = preview([*parts, Move(B, TASKS[1], 20, 17), *wide], StoresBehind())
+        assert (found.read_again, found.skipped) == (6 + 3 + 2 + 4, 0), "tasks that read a partition whole fetch it each"
 
 
 class TestWhatIsSaid:

@@ -5,7 +5,7 @@ Nothing here asks a system: offsets are resolved by the caller, as the driver do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, going_by_cuts
@@ -106,11 +106,20 @@ class StartpointPreview:
 
     @property
     def read_again(self) -> int:
-        return sum(move.read_again for move in self.moves)
+        """Of virtual tasks of one partition what the furthest back reads: it is fetched once for all of them."""
+        return self._summed(lambda move: move.read_again)
 
     @property
     def skipped(self) -> int:
-        return sum(move.skipped for move in self.moves)
+        return self._summed(lambda move: move.skipped)
+
+    def _summed(self, offsets_of: Callable[[Move], int]) -> int:
+        most: dict[tuple[SSP, TaskName | None], int] = {}
+        for move in self.moves:
+            task = None if move.task is None else replace(move.task, bucket=None)
+            key = (move.ssp.whole, task)
+            most[key] = max(offsets_of(move), most.get(key, 0))
+        return sum(most.values())
 
 
 def moves_of(

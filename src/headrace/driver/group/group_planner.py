@@ -61,7 +61,8 @@ class PlanOrder:
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupDraft:
     """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes;
-    `ungranted`: those that have tasks in it, and no grant for their present incarnation."""
+    `ungranted`: those that are there and have tasks in it, and no grant for their present incarnation. Of one that is not there
+    the grant was taken back before."""
 
     draft: Draft
     snapshot: Snapshot
@@ -113,7 +114,8 @@ class GroupPlanner:
         after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
         changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
         grants = store.grants() or {}
-        ungranted = {id_ for id_ in after if id_ not in grants or grants[id_].incarnation != order.present.get(id_)}
+        held = {id_: grant.incarnation for id_, grant in grants.items()}
+        ungranted = {id_ for id_, incarnation in order.present.items() if id_ in after and held.get(id_) != incarnation}
         return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
 
     def commit(self, order: PlanOrder, changed: Collection[str]) -> tuple[JobPlan, frozenset[str]]:
