@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 import headrace as hr
 from groups.group import PARTITIONS, Group, group_on
 from headrace.cli.commands import application as commands
+from headrace.codec.job_records import history_of
+from headrace.model.change import ChangeKind
 
 pytestmark = pytest.mark.chaos
 
@@ -129,6 +131,9 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     group.until(lambda: group.version() > version)
     group.send(40)
     group.await_all()
+    entries = list(history_of(group.system.metadata_store(group.name)).values())
+    assert {one.kind for one in entries} >= {ChangeKind.START, ChangeKind.SCALE, ChangeKind.EXPANSION}, "none was written over"
+    assert [one.at_us for one in entries] == sorted(one.at_us for one in entries)
     group.stop_all()
     assert group.check() >= 240
 
@@ -186,6 +191,7 @@ def test_a_bounded_run_ends_for_all_when_all_is_read(group: Group) -> None:
     for id_ in "abc":
         group.await_success(id_)
     assert all(len(group.rows(one)) == 200 for one in ("numbered", "by-digit"))
+    assert group.system.job_store(group.name).holder() is None, "it was given back"
     group.send(40)
     group.start("a", until="caught-up")
     group.await_success("a")
