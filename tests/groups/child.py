@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import headrace as hr
 from headrace import wiring
+from headrace.driver.group import group_job
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.exchange.messages import decoded_plan
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -26,7 +28,8 @@ BOUND_S = 20.0
 
 @dataclass(frozen=True)
 class Run:
-    """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself."""
+    """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
+    it hears nothing of what others commit."""
 
     processor_id: str
     coordinator: str
@@ -44,6 +47,7 @@ class Run:
     session_ms: int = 4000
     until: str | None = None
     version_interval_s: float = 60.0
+    is_deaf: bool = False
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -120,6 +124,9 @@ def application(run: Run) -> hr.App:
 def work(run: Run) -> dict[str, Any]:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+    group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
+    if run.is_deaf:
+        SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]
     job = wiring.start(application(run), run.until, engine=Working(run))
     until_s = time.monotonic() + run.run_s
     while job.is_running and not stopped and time.monotonic() < until_s:

@@ -19,6 +19,7 @@ from typing import Any
 import headrace as hr
 from groups.child import Run, application
 from headrace.driver.maintenance.state_versions import versions_of
+from headrace.state.files import StateFiles
 from support.broker import read_topic
 from support.children import Children
 
@@ -210,7 +211,16 @@ class Group:
                     assert values == sent, (output, key)
                 assert Counter(values) == Counter(sent), (output, key)
                 compared += len(rows)
-        return compared + self.check_work()
+        return compared + self.check_work() + self.check_files()
+
+    def check_files(self) -> int:
+        """That each file of the state is there that a checkpoint names, or a version that is kept."""
+        there = set(StateFiles(f"{self.folder}/state").list(self.name))
+        now = list(self.system.job_store(self.name).checkpoints().values())
+        kept = [one.checkpoint for versions in versions_of(self.system.metadata_store(self.name)).values() for one in versions]
+        named = {file.name for one in (*now, *kept) if one.head is not None for file in one.head.files}
+        assert named <= there, f"files of the state are gone: {sorted(named - there)}"
+        return len(named)
 
     def check_work(self) -> int:
         """That the intervals in which processes worked on a task do not overlap. One that was stopped in the midst worked up to

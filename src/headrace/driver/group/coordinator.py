@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
@@ -35,9 +35,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
-from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
-from headrace.model.tasks import TaskName
 from headrace.ports import DriverLease
 from headrace.state.files import StateFiles
 
@@ -191,8 +189,8 @@ class GroupCoordinator:
                 assert model is not None
                 self._publish_again(state, model)
             case LeaderStep.DECIDE:
-                if self._due:
-                    self._keep(runners)
+                if self._due and self._maintenance is not None:
+                    self._keep(self._maintenance)
                 self._decide(state, model, now_s)
             case LeaderStep.PAUSE:
                 assert model is not None
@@ -253,34 +251,27 @@ class GroupCoordinator:
             self._cut_s = now_s
             due = {name or "source": name for name in maintenance.due_cuts()}
             of = pause_of(due, model, state.members, grants)
-            pauses.cut(state, of, lambda checkpoints: self._cut(maintenance, due.values(), checkpoints), now_s)
+            pauses.cut(state, of, lambda: self._hear(maintenance, due.values()), now_s)
 
-    def _cut(self, maintenance: Maintenance, names: Iterable[str | None], checkpoints: Mapping[TaskName, Checkpoint]) -> None:
-        """Keep a cut of these sub-topologies, whose tasks rest at `checkpoints`."""
+    def tidy(self) -> None:
+        """Keep versions that are due, and delete what no checkpoint needs any more."""
+        maintenance = self._maintenance
+        if maintenance is not None:
+            self._keep(maintenance)
+            with self._holding:
+                maintenance.reclaim()
+
+    def _keep(self, maintenance: Maintenance) -> None:
+        """Keep the versions that are due of tasks that are each for itself. What processors have committed is read, not heard:
+        by an older checkpoint, files of a newer one would be deleted."""
+        self._hear(maintenance, [sub.name for sub in maintenance.subs])
+
+    def _hear(self, maintenance: Maintenance, names: Collection[str | None]) -> None:
+        checkpoints = self._store.checkpoints()
         with self._holding:
             for name in names:
                 maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
             maintenance.keep()
-
-    def tidy(self, runners: Collection[SubTopologyRunner]) -> None:
-        """Keep versions that are due, and delete what no checkpoint needs any more, as far as is known of all processors."""
-        if self._keep(runners) and self._maintenance is not None:
-            with self._holding:
-                self._maintenance.reclaim()
-
-    def _keep(self, runners: Collection[SubTopologyRunner]) -> bool:
-        """Keep the versions that are due of tasks that are each for itself; False where too little is known of them."""
-        plan, maintenance = self._plan, self._maintenance
-        if plan is None or maintenance is None:
-            return False
-        known = {task for runner in runners for task in runner.checkpoints}
-        if known != {task.name for task in plan.model.tasks}:
-            return False
-        with self._holding:
-            for runner in runners:
-                maintenance.committed(runner)
-            maintenance.keep()
-        return True
 
     @property
     def _goes_back(self) -> bool:

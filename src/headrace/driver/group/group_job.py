@@ -299,7 +299,7 @@ class GroupJob(RunningJob):
             raise
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
-            coordinator.tidy(self._rounds.runners)
+            coordinator.tidy()
 
     def _check_state_place(self, run_id: str) -> None:
         """`StateError` where this processor keeps state elsewhere than those that it joins."""

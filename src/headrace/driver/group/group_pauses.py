@@ -33,7 +33,7 @@ class GroupPauses:
         self._of = PauseOf()
         self._merging: Mapping[str, Recut] = {}
         self._scales: tuple[ChangeRequest, ...] = ()  # that are due once the tasks are together
-        self._cutting: Callable[[Checkpoints], None] | None = None
+        self._cutting: Callable[[], None] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -50,8 +50,8 @@ class GroupPauses:
 
     # --- what it is for ---------------------------------------------------------------------------------------------
 
-    def cut(self, state: GroupState, of: PauseOf, take: Callable[[Checkpoints], None], now_s: float) -> None:
-        """Have sub-topologies rest, and call `take` then, with what is committed."""
+    def cut(self, state: GroupState, of: PauseOf, take: Callable[[], None], now_s: float) -> None:
+        """Have sub-topologies rest, and call `take` then."""
         self._cutting = take
         self._ask(state, of, now_s)
 
@@ -87,7 +87,7 @@ class GroupPauses:
                 return scales
         if self._cutting is not None:
             reached("group", 11)
-            self._cutting(self._read())
+            self._cutting()
             self.end()
             return ()
         apart: dict[str, int] = {}

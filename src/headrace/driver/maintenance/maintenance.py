@@ -6,7 +6,7 @@ None of it is on a round's way: a commit only says where it came to, and the res
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from headrace.codec.job_records import cuts_of
@@ -68,6 +68,11 @@ class Maintenance:
         self._ran: dict[TaskName, LocationId] = {}
         self._committed: set[str | None] = set()  # the sub-topologies that have committed under this plan
         self._purged: dict[SSP, int] = {}
+
+    @property
+    def subs(self) -> Sequence[SubTopology]:
+        """All sub-topologies of the plan."""
+        return self._plan.subs
 
     def clear_up(self) -> None:
         """At a start, when no round runs: remove what drivers before have left."""
