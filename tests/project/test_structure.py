@@ -41,7 +41,6 @@ DEFINED_TWICE = frozenset(
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.
 CRUMBS = {
     "adapters.kafka_server.answers": "Kafka's wire format",
-    "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "driver.planning.load_plan": "what any process does that runs a plan",

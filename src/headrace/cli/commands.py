@@ -16,13 +16,12 @@ from headrace.cli import (
     elasticity,
     expand,
     jobs,
-    kafka,
     run,
+    servers,
     startpoints,
     states,
     stream_check,
     streams,
-    zookeeper,
 )
 from headrace.cli.output import PlainCommand, ReportingGroup
 
@@ -103,8 +102,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("state dump", states.dump, "Write a store to a Parquet file.", states.DUMP_EXAMPLES),
     ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
     ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
-    ("kafka start", kafka.start, "Start a broker for trials.", kafka.START_EXAMPLES),
-    ("zookeeper start", zookeeper.start, "Start a ZooKeeper server for trials.", zookeeper.START_EXAMPLES),
+    ("kafka start", servers.start_kafka, "Start a broker for trials.", servers.KAFKA_EXAMPLES),
+    ("zookeeper start", servers.start_zookeeper, "Start a ZooKeeper server for trials.", servers.ZOOKEEPER_EXAMPLES),
     ("demo", demo.demo, "Run the demonstration: a year of real flights, their delays.", None),
 )
 

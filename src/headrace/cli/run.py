@@ -75,7 +75,7 @@ def run(
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
         processor = status.get("processor_id")
-        goes_on = "the next run resumes from there" if processor is None else "the other processors go on"
+        goes_on = "the next run resumes from there" if processor is None else "the other processors keep running"
         who = loaded.name if processor is None else f"processor {processor} of {loaded.name}"
         say(f"stopped {who}: committed rounds are kept, {goes_on}{unprocessed}")
     elif not json:

@@ -6,17 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.core.elasticity.recut import Recut
-from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.core.topology.sub_topologies import upstream_names_of
-from headrace.driver.autosizing import LookedAt
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.job_status import SubTopologyStatus, progress_status
-from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
@@ -24,6 +19,7 @@ from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.driver.shown_rounds import ShownRounds
 from headrace.errors import (
     EndlessTimersError,
     FencedError,
@@ -40,13 +36,12 @@ DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
 Answer = TypeVar("Answer")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
-STATUS_S = 0.5
 SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
-class Generation:
+class Generation(ShownRounds):
     """The rounds of one job model. Its threads end when the work is done, at `stop`, at an error, or at `yield_soon`.
 
     `fail` is called with the error that ends the job. `caught_up` is the job's, where it runs until it is. `watch` knows how
@@ -62,25 +57,17 @@ class Generation:
         watch: ChangeRequests,
         fail: Callable[[BaseException], None],
     ) -> None:
+        super().__init__(prepared.runners, backend, pace, watch)
         self.plan, self.maintenance = prepared.plan, prepared.maintenance
-        self.runners = {runner.sub.name: runner for runner in prepared.runners}
-        self._store, self._engine, self._metrics = backend.processor_store, backend.engine, backend.metrics
-        self._pace, self.caught_up = pace, caught_up
-        self._watch, self._fail = watch, fail
+        self.caught_up, self._fail = caught_up, fail
         self._upstream = upstream_names_of(prepared.plan.subs)
         self._scheduler = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
         self._whole_rounds = WholeRounds(self._upstream)
         self._stopping = threading.Event()  # what runs is thrown away
-        self._ending = threading.Event()  # nothing new is begun
         self._wakes = {name: threading.Event() for name in self.runners}  # one per thread: none takes another's away
         self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self.runners}
         self._current: dict[str | None, PlannedRound] = {}
         self._began_s: dict[str | None, float] = {}
-        self._waiting_for: dict[str | None, str] = {}
-        self._slowed_by: dict[str | None, str] = {}  # what a sub-topology waits for before it writes more
-        self._started_s = time.monotonic()
-        self._published: dict[str | None, float] = {}
-        self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self._merging: Mapping[str, Recut] = {}
         self._joining: set[str | None] = set()  # sub-topologies whose rounds bring tasks together
         self._pauses = Pauses()
@@ -88,19 +75,6 @@ class Generation:
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
-
-    def inherit_from(self, before: Generation) -> None:
-        """Take over what was counted and learned under another job model."""
-        self._started_s = before._started_s
-        for name, runner in self.runners.items():
-            if name in before.runners:
-                runner.inherit_from(before.runners[name])
-
-    def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
-        """Count on from what earlier runs have published as their status."""
-        for runner in self.runners.values():
-            last = published.get(runner.sub.title, {})
-            runner.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
 
     def start(self) -> None:
         """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
@@ -157,7 +131,7 @@ class Generation:
 
     def pause(self, pauses: Mapping[str, Pause]) -> None:
         """By title the sub-topologies that are to rest from now on, behind the rounds that run; these commit what they have
-        reached. All others go on."""
+        reached. All others keep running."""
         if not self._pauses.ask(pauses):
             return
         for name, planned in list(self._current.items()):
@@ -206,7 +180,7 @@ class Generation:
                 self._watch.between_rounds(runner)
                 pause = self._pauses.of(runner.sub.title)
                 if self._is_resting(runner, pause):
-                    self._wait(name, "the leader of the group, which has asked for a pause", self._pace.trigger_s)
+                    self._wait(name, "the other processors of the group, for a pause of all", self._pace.trigger_s)
                     continue
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:
@@ -214,7 +188,7 @@ class Generation:
                     continue
                 planned = self._when_answered(runner, "to look for records", partial(self._planned, runner, pause))
                 if self._pauses.of(runner.sub.title) != pause:
-                    continue  # asked for in between
+                    continue  # it was requested in between
                 published = planned is None and self.publish(runner)
                 if planned is not None:
                     failures = 0 if self._try(runner, planned, failures) else failures + 1
@@ -393,42 +367,3 @@ class Generation:
                 self._waiting_for[runner.sub.name] = f"the system: {error.message}"
                 self._ending.wait(1.0)
         return None
-
-    # --- what people see --------------------------------------------------------------------------------------------
-
-    def observation_of(self, runner: SubTopologyRunner) -> SubTopologyObservation:
-        """What is observed of a sub-topology now."""
-        observed = observation_of(runner, self._metrics, self._engine.slots, time.monotonic())
-        is_merging = runner.sub.title in self._watch.waiting
-        return replace(observed, is_changing=self._ending.is_set(), is_merging=is_merging)
-
-    def looked_at(self) -> list[LookedAt]:
-        """Each sub-topology as the built-in controller sees it."""
-        return [LookedAt(self.observation_of(one), self._slowed_by.get(one.sub.name, "")) for one in self.runners.values()]
-
-    def status_of(self, runner: SubTopologyRunner) -> SubTopologyStatus:
-        """The status of a sub-topology, for people."""
-        return {
-            **progress_status(runner, time.monotonic() - self._started_s),
-            "waiting_for": self._waiting_for.get(runner.sub.name, ""),
-            "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
-            "autosizing": self._watch.autosizing_of(runner.sub.title),
-            "restoring": runner.restoring(),
-            "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
-            "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
-        }
-
-    def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:
-        """Publish the status, unless that was done lately; whether it was time to."""
-        now_s = time.monotonic()
-        if not force and now_s - self._published.get(runner.sub.name, 0.0) < STATUS_S:
-            return False
-        self._published[runner.sub.name] = now_s
-        measured = published_metrics(self._metrics, self.observation_of(runner))
-        status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
-        status["rejected_executors"] = dict(self._engine.rejections())
-        try:
-            self._store.publish_status(runner.sub.name, status)
-        except HeadraceError as error:
-            LOG.warning("status could not be published: %s", error)
-        return True

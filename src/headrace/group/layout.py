@@ -8,7 +8,7 @@
       barriers/<version>/participants/<registration>     ephemeral
       localityData/<task>                the location where it has run last
       run                                `GroupRun`; empty before the first
-      pause                              `PauseRequest`; empty where none was asked for
+      pause                              `PauseRequest`; empty where none is requested
       resting/<registration>             ephemeral: the number of the pause that it rests for
       status/<registration>              ephemeral
       stopped/<processor id>             it was stopped in order, and is not there

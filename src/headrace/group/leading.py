@@ -91,7 +91,7 @@ class Leading:
         return node is not None and (node.data == data or self._commit([Write(self._paths.run, data, node.version)]))
 
     def ask_pause(self, request: PauseRequest | None) -> bool:
-        """In place of the one that is there; None: everybody goes on."""
+        """In place of the one that is there; None: everybody continues."""
         data = b"" if request is None else encode(request)
         if len(data) > NODE_BYTES_MAX:
             raise NotSupportedError(f"a pause of {len(data):,} bytes: expected {NODE_BYTES_MAX:,} at most")

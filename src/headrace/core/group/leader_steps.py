@@ -14,15 +14,15 @@ class LeaderStep(Enum):
     END_LEFT_OVER = "end left over"  # a proposal of a leader before: publish what was committed, or abandon it
     PUBLISH = "publish"  # the job model in force is not what ZooKeeper shows
     DECIDE = "decide"  # whether another plan is due
-    PAUSE = "pause"  # go on with a pause, or ask for one
+    PAUSE = "pause"  # continue a pause, or request one
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
     """What a leader knows beside the state of its group. `committed`: the version of the stored job model, None before the
-    first; `has_planned`: it has looked whether that fits the group; `is_settled`: processors have come or gone, and that has
-    come to rest; `has_requests`: another plan is asked for; `wants_pause`: one is on its way, or due."""
+    first; `has_planned`: it has looked whether that fits the group; `is_settled`: processors have come or left, and that has
+    come to rest; `has_requests`: another plan is requested; `wants_pause`: one is on its way, or due."""
 
     committed: int | None
     is_proposing: bool

@@ -123,7 +123,7 @@ class GroupState:
     """All of it, as one process has read it. `members` by registration; `barrier`: of the version that was proposed last;
     `highest_version`: no number above it was ever used for a proposal, as far as this process has seen; `origin`: of the
     active job model, `proposed_origin`: of the one that was proposed last, where that is another; `stopped`: the ids of
-    processors that were stopped in order and are not there now; `pause`: the one that was asked for last; `rests`: registration
+    processors that were stopped in order and are not there now; `pause`: the one that was requested last; `rests`: registration
     to the number of the pause that this processor rests for, as only a leader reads it."""
 
     members: tuple[GroupMember, ...] = ()

@@ -25,9 +25,7 @@ from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelO
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
-from headrace.driver.maintenance.maintenance import Maintenance
-from headrace.driver.maintenance.state_garbage import StateGarbage
-from headrace.driver.maintenance.state_versions import versions_of
+from headrace.driver.maintenance.maintenance import Maintenance, delete_orphans
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
@@ -71,7 +69,7 @@ class GroupCoordinator:
         self._requests = ChangeRequests(plans.planner.backend, pace)
         self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
-        self._cut_s = 0.0  # when a pause for cuts was asked for last
+        self._cut_s = 0.0  # when a pause for cuts was requested last
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
         self._maintenance: Maintenance | None = None
         self._has_planned = False
@@ -98,7 +96,7 @@ class GroupCoordinator:
         if self._has_planned:
             self._planned(None)
         elif not self._store.grants():  # no processor can commit now
-            self._delete_orphans()
+            delete_orphans(self._plans.planner.backend, self._files, self._plans.planner.topology.application, self._epoch)
         if self.run.bounded and not self.run.targets:
             self.run = replace(self.run, targets=self._plans.ends_of_inputs())
         self._leading.write_run(self.run)
@@ -133,16 +131,6 @@ class GroupCoordinator:
                 return
             except Exception as error:
                 LOG.warning("heartbeat: %s", getattr(error, "message", error))
-
-    def _delete_orphans(self) -> None:
-        """Delete state files that rounds have left which were never committed."""
-        planner = self._plans.planner
-        application, system = planner.topology.application, planner.backend.system
-        garbage = StateGarbage(self._files, application)
-        garbage.committed(None, self._store.checkpoints().values())
-        versions = versions_of(system.metadata_store(application))
-        garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
-        garbage.collect_orphans(lambda: self._store.check_epoch(self._epoch))
 
     def check(self) -> None:
         """`FencedError` where another processor has taken the application."""
@@ -190,7 +178,7 @@ class GroupCoordinator:
                 self._publish_again(state, model)
             case LeaderStep.DECIDE:
                 if self._due and self._maintenance is not None:
-                    self._keep(self._maintenance)
+                    self._hear(self._maintenance)
                 self._decide(state, model, now_s)
             case LeaderStep.PAUSE:
                 assert model is not None
@@ -239,7 +227,7 @@ class GroupCoordinator:
         return maintenance is not None and now_s - self._cut_s >= CUT_EVERY_S and bool(maintenance.due_cuts())
 
     def _pause(self, state: GroupState, model: JobModel, now_s: float) -> None:
-        """Ask for a pause, or go on with the one that was asked for."""
+        """Request a pause, or continue the one that is requested."""
         pauses, maintenance, grants = self._pauses, self._maintenance, self._store.grants() or {}
         assert maintenance is not None
         if pauses.is_active:
@@ -257,16 +245,14 @@ class GroupCoordinator:
         """Keep versions that are due, and delete what no checkpoint needs any more."""
         maintenance = self._maintenance
         if maintenance is not None:
-            self._keep(maintenance)
+            self._hear(maintenance)
             with self._holding:
                 maintenance.reclaim()
 
-    def _keep(self, maintenance: Maintenance) -> None:
-        """Keep the versions that are due of tasks that are each for itself. What processors have committed is read, not heard:
-        by an older checkpoint, files of a newer one would be deleted."""
-        self._hear(maintenance, [sub.name for sub in maintenance.subs])
-
-    def _hear(self, maintenance: Maintenance, names: Collection[str | None]) -> None:
+    def _hear(self, maintenance: Maintenance, cuts: Collection[str | None] | None = None) -> None:
+        """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. What processors
+        have committed is read, not heard: by an older checkpoint, files of a newer one would be deleted."""
+        names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
         checkpoints = self._store.checkpoints()
         with self._holding:
             for name in names:
@@ -275,7 +261,7 @@ class GroupCoordinator:
 
     @property
     def _goes_back(self) -> bool:
-        """Whether a startpoint is asked for: what the tasks have come to is kept before, where that is due."""
+        """Whether a startpoint is requested: what the tasks have come to is kept before, where that is due."""
         return any(one.kind is ChangeKind.STARTPOINT for one in self._due)
 
     def _decide(self, state: GroupState, model: JobModel | None, now_s: float) -> None:
@@ -407,7 +393,7 @@ class GroupCoordinator:
         self._has_planned = self._has_planned or plan is not None
         self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
         self._merging, self._cut_s = None, time.monotonic()  # at first rounds are to begin
-        backend, pause_of_sub = planner.backend, self._pauses.pause_of
-        self._maintenance = Maintenance(self._plan, backend, self._files, planner.config, clock_us, pause_of_sub)
+        config, in_pause = planner.config, self._pauses.pause_of
+        self._maintenance = Maintenance(self._plan, planner.backend, self._files, config, clock_us, in_pause)
         self._requests.begin(self._plan, time.monotonic())
 

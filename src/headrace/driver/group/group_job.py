@@ -191,7 +191,7 @@ class GroupJob(RunningJob):
             self._group_changed(look_in_s(leads=coordinator is not None, works=works, due_in_s=due_in_s))
 
     def _say_what_it_waits_for(self) -> None:
-        """Once; and when it has gone on."""
+        """Once; and when it works again."""
         waits_for = self._rounds.waiting_for
         if waits_for != self._told:
             self._say(f"this processor waits for {waits_for}" if waits_for else "this processor works")

@@ -37,7 +37,7 @@ class GroupPauses:
 
     @property
     def is_active(self) -> bool:
-        """Whether one was asked for that is not over."""
+        """Whether one was requested that is not over."""
         return self._awaited is not None
 
     def pause_of(self, sub_topology: str | None) -> int | None:
@@ -69,12 +69,12 @@ class GroupPauses:
         if not self._leading.ask_pause(request):
             self.end()
 
-    # --- how it goes on ---------------------------------------------------------------------------------------------
+    # --- its steps ---------------------------------------------------------------------------------------------
 
     def look(self, state: GroupState, now_s: float) -> tuple[ChangeRequest, ...]:
-        """Go on with the pause that was asked for; the changes of scale that are due now: it lasts until `end` then."""
+        """Continue the pause that was requested; the changes of scale that are due now: it lasts until `end` then."""
         awaited = self._awaited
-        assert awaited is not None, "no pause was asked for"
+        assert awaited is not None, "no pause was requested"
         present = [one.sequence for one in state.members]
         match pause_outcome(awaited, state.rests, present, now_s):
             case PauseOutcome.WAITING:
@@ -104,10 +104,10 @@ class GroupPauses:
         return scales
 
     def end(self) -> None:
-        """Everybody goes on."""
+        """Everybody continues."""
         ended, self._awaited = self._awaited, None
         titles = ", ".join(sorted(self._of.titles))
         self._of, self._merging, self._scales, self._cutting = PauseOf(), {}, (), None
         if ended is not None:
-            LOG.debug("sub-topologies %s go on after %.2f s", titles, time.monotonic() - ended.since_s)
+            LOG.debug("sub-topologies %s continue after %.2f s", titles, time.monotonic() - ended.since_s)
             self._leading.ask_pause(None)

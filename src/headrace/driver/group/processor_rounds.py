@@ -107,7 +107,7 @@ class ProcessorRounds:
         `incarnation`. Raises what ended the rounds, but where another processor was given them."""
         self._raise_error()
         self._maintenance.keep_locality()
-        if incarnation != self._incarnation:  # what was reported under another registration is gone with it
+        if incarnation != self._incarnation:  # what was reported under another registration ended with it
             self._incarnation, self._rests_for = incarnation, None
         self._follow_pause(state)
         grants = self._reader.grants() or {}
@@ -132,11 +132,11 @@ class ProcessorRounds:
 
     @property
     def is_coming_to_rest(self) -> bool:
-        """Whether a pause is asked for that is not reported to be kept."""
+        """Whether a pause is requested that is not reported to be kept."""
         return self._pause is not None and self._rests_for is None and self._grant is not None
 
     def _follow_pause(self, state: GroupState) -> None:
-        """Rest, or go on: then the others know before that this one rests no more."""
+        """Rest, or continue: then the others know before that this one rests no more."""
         asked, leader, now_s = state.pause, leader_of(state.members), time.monotonic()
         self._seen_s = {} if asked is None else {asked.number: self._seen_s.get(asked.number, now_s)}
         keeps = pause_to_keep(asked, None if leader is None else leader.sequence, self._seen_s, now_s)

@@ -33,8 +33,8 @@ LOG = logging.getLogger("headrace.job")
 
 class Maintenance:
     """`began` and `committed` are called for every round; `tidy` is for a thread of its own. `keep` is the part of `tidy` that
-    takes nothing away from streams. `clock_us` times the versions. `pause_of`: see `StateVersions`; where others run the rounds
-    `heard` is called instead of `began` and `committed`."""
+    takes nothing away from streams. `clock_us` times the versions. `pause_of`: which pause a sub-topology
+    is in, see `KeptTasks`; where others run the rounds `heard` is called instead of `began` and `committed`."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Maintenance:
         for sub in plan.subs:
             ends = partial(by_ssp, self._system, sub.writes, self._system.high_watermarks)
             if has_state(sub) or sub.name in by_cuts:
-                kept[sub.name] = KeptTasks(_tasks(plan, sub), ends if sub.name in by_cuts else None)
+                pause = None if pause_of is None else partial(pause_of, sub.name)
+                kept[sub.name] = KeptTasks(_tasks(plan, sub), ends if sub.name in by_cuts else None, pause)
         past = Past(versions_of(metadata), cuts_of(metadata), plan.rewinds, plan.startpoints.counting_again)
-        keeping = _keeping(config)
-        self._versions = StateVersions(self._store, plan.epoch, self._garbage, kept, past, keeping, clock_us, pause_of)
+        self._versions = StateVersions(self._store, plan.epoch, self._garbage, kept, past, _keeping(config), clock_us)
         self._versions.begin()
         internal = {node.stream for node in plan.topology.repartitions}
         self._reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}  # of repartition streams
@@ -134,6 +134,15 @@ class Maintenance:
         needed = [checkpoint for current in self._garbage.current().values() for checkpoint in current]
         lowest = lowest_positions([*needed, *self._versions.checkpoints()])
         return {ssp: position for ssp, position in lowest.items() if ssp.stream in streams}
+
+
+def delete_orphans(backend: Backend, files: StateFiles, application: str, epoch: int) -> None:
+    """Delete state files that rounds have left which were never committed. No processor of the group can commit now."""
+    garbage = StateGarbage(files, application)
+    garbage.committed(None, backend.store.checkpoints().values())
+    versions = versions_of(backend.system.metadata_store(application))
+    garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
+    garbage.collect_orphans(lambda: backend.store.check_epoch(epoch))
 
 
 def _tasks(plan: JobPlan, sub: SubTopology) -> list[TaskName]:

@@ -47,11 +47,13 @@ class KeptTasks:
     """Of a sub-topology versions are kept, of all its `tasks`.
 
     `ends`: of one that goes by cuts, asks where each partition of the repartition streams that it writes ends: the high
-    watermarks. None where nothing with state is behind it: then each task is for itself.
+    watermarks. None where nothing with state is behind it: then each task is for itself. `pause`: where others run its rounds,
+    asks which pause they are in, None for none; else `began` and `committed` say.
     """
 
     tasks: Collection[TaskName]
     ends: Callable[[], Mapping[SSP, int]] | None = None
+    pause: Callable[[], int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,7 @@ class Past:
 
 class StateVersions:
     """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others. `subs`: the
-    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `pause_of`: which pause
-    a sub-topology is in, None for none, as `_pause_of`; without it `began` and `committed` say."""
+    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped."""
 
     def __init__(
         self,
@@ -79,10 +80,8 @@ class StateVersions:
         past: Past,
         keeping: RetentionPolicy,
         clock_us: Callable[[], int],
-        pause_of: Callable[[str | None], int | None] | None = None,
     ) -> None:
         self._garbage, self._subs, self._past = garbage, subs, past
-        self._pause_of = pause_of or self._between_rounds
         self._keeping, self._clock_us = keeping, clock_us
         all_versions = {version.key: version for kept in past.versions.values() for version in kept}
         all_cuts = {cut.key: cut for cut in sorted(past.cuts, key=lambda cut: cut.kept_us)}
@@ -124,8 +123,11 @@ class StateVersions:
         if sub_topology in self._cuts:
             self._take(sub_topology, self._clock_us())
 
-    def _between_rounds(self, sub_topology: str | None) -> int | None:
+    def _pause_of(self, sub_topology: str | None) -> int | None:
         """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
+        pause = self._subs[sub_topology].pause
+        if pause is not None:
+            return pause()
         with self._rounds_lock:
             return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
 

@@ -11,7 +11,7 @@ from headrace.model.streams import SSP
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What a sub-topology is asked for. `targets`: up to where its tasks are to read before they rest; absent: where they
+    """What a sub-topology is to do. `targets`: up to where its tasks are to read before they rest; absent: where they
     are."""
 
     number: int
@@ -40,7 +40,7 @@ class Pauses:
         return all(title in over or self._resting.get(title) == number for title in asked)
 
     def of(self, title: str) -> Pause | None:
-        """What it is asked for now."""
+        """What is requested of it now."""
         return self._asked.get(title)
 
     def begins(self, title: str) -> None:
