@@ -250,8 +250,8 @@ class GroupCoordinator:
                 maintenance.reclaim()
 
     def _hear(self, maintenance: Maintenance, cuts: Collection[str | None] | None = None) -> None:
-        """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. Checkpoints are
-        read, not heard of: by an older one, files of a newer one would be deleted."""
+        """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. Checkpoints
+        are read, not heard of: by an older one, files of a newer one would be deleted."""
         names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
         checkpoints = self._store.checkpoints()
         with self._holding:
