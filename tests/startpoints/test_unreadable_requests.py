@@ -23,6 +23,7 @@ def test_the_job_goes_on_and_says_which_it_is(world: World, caplog: pytest.LogCa
     with world.running(app) as job:
         id_ = metadata.request("startpoints", b"{")
         waited(lambda: f"startpoint request {id_} is ignored" in caplog.text, job)
+        waited(lambda: job.status()["epoch"] == 2, job)  # of the plan that has seen it
         epoch = job.status()["epoch"]
         time.sleep(1.5)
         assert job.status()["epoch"] == epoch, "it is not planned again and again"

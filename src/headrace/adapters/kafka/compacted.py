@@ -44,11 +44,11 @@ class CompactedTopic:
         self._next = 0  # the offset up to which committed records were read
         self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
-    def refresh(self, *, wait: bool = True, within_s: float = READ_S) -> dict[bytes, bytes]:
+    def refresh(self, *, wait: bool = True, within_s: float | None = None) -> dict[bytes, bytes]:
         """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
-        waited for, `OpenTransactionError` after `within_s`. Without, up to where committed records can be read."""
+        waited for, `OpenTransactionError` after `within_s` (None: `READ_S`). Without, up to where committed records can be read."""
         with self._lock:
-            self._refresh(within_s if wait else 0.0)
+            self._refresh((READ_S if within_s is None else within_s) if wait else 0.0)
             return dict(self._values)
 
     def look(self) -> dict[bytes, bytes]:

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.clients import new_producer
-from headrace.adapters.kafka.compacted import READ_S, CompactedTopic, OpenTransactionError
+from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
@@ -304,7 +304,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        within_s = READ_S if self._grants is None else OTHERS_S
+        within_s = None if self._grants is None else OTHERS_S
         try:
             return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None, within_s=within_s)
         except OpenTransactionError as error:

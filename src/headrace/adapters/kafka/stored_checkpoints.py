@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from headrace.adapters.kafka.compacted import READ_S, CompactedTopic
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.codec.documents import decode
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint
@@ -15,7 +15,7 @@ _SORT_KEY = attrgetter("sort_key")
 
 
 def stored_checkpoints(
-    topic: CompactedTopic, model: JobModel, *, is_held: bool, within_s: float = READ_S
+    topic: CompactedTopic, model: JobModel, *, is_held: bool, within_s: float | None = None
 ) -> dict[TaskName, Checkpoint]:
     """The checkpoint of every task of `model`; `StorageError` where one is missing. Who does not hold the application
     (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only. Who holds it waits for
