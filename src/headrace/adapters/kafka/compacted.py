@@ -46,7 +46,7 @@ class CompactedTopic:
 
     def refresh(self, *, wait: bool = True, within_s: float | None = None) -> dict[bytes, bytes]:
         """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
-        waited for, `OpenTransactionError` after `within_s` (None: `READ_S`). Without, up to where committed ones can be read."""
+        waited for, `OpenTransactionError` after `within_s` (None: `READ_S`). Without, only what is committed by now."""
         with self._lock:
             self._refresh((READ_S if within_s is None else within_s) if wait else 0.0)
             return dict(self._values)
