@@ -27,6 +27,7 @@ exec "$@"
 def hosts_of(group: Group, names: Sequence[str], own: Sequence[str] = ("stores",)) -> Iterator[None]:
     """Processors of the group are on the host whose name their id begins with: `host-a.1` on `host-a`. The folders `own`, below
     the group's, are empty on each host at first, and another one on each."""
+    group.sees_state = "state" not in own
     with ExitStack() as stack:
         for name in names:
             folder = group.folder / name
