@@ -1,7 +1,7 @@
-"""The pauses that the leader of a group asks for: to keep cuts, and to bring tasks together that are to be merged.
+"""The pauses that the leader of a group requests: to keep cuts, and to bring tasks together that are to be merged.
 
 A cut is of all tasks of a sub-topology between two rounds, and tasks that are merged must be at the same positions; but each
-processor plans its rounds by itself. So the leader has all of them rest, and reads then what they have committed.
+processor plans its own rounds. So the leader has all of them rest, and reads then what they have committed.
 """
 
 from __future__ import annotations
