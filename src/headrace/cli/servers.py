@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -38,14 +40,20 @@ def start_kafka(
     For trials: one broker, no password, reachable from this machine only. Needs Java; fetches Kafka (43 MB) once. With
     --dir a later start continues with the same topics.
     """
+    with _kept_until_stopped("Kafka", folder), KafkaServer(port=port, folder=folder, heap_mb=_HEAP_MB, tell=say) as kafka:
+        _announce_kafka(kafka, folder, json)
+        while kafka.pids:
+            time.sleep(_LOOK_S)
+        fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}")
+
+
+@contextmanager
+def _kept_until_stopped(name: str, folder: Path | None) -> Iterator[None]:
+    """Until Ctrl-C, or SIGTERM: both are how it is meant to end."""
     try:
-        with KafkaServer(port=port, folder=folder, heap_mb=_HEAP_MB, tell=say) as kafka:
-            _announce_kafka(kafka, folder, json)
-            while kafka.pids:
-                time.sleep(_LOOK_S)
-            fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}")
-    except KeyboardInterrupt:  # SIGTERM too: both are how it is meant to end
-        say("Kafka is stopped" if folder is None else f"Kafka is stopped; its data stay in {folder}")
+        yield
+    except KeyboardInterrupt:
+        say(f"{name} is stopped" if folder is None else f"{name} is stopped; its data stay in {folder}")
 
 
 def _announce_kafka(kafka: KafkaServer, folder: Path | None, json: bool) -> None:
@@ -79,14 +87,11 @@ def start_zookeeper(
     For trials of standalone groups (docs/groups.md): one server, no password, reachable from this machine only. Needs Java;
     the server is among PySpark's jars.
     """
-    try:
-        with ZooKeeperServer(port=port, folder=folder) as zookeeper:
-            _announce_zookeeper(zookeeper, folder, json)
-            while zookeeper.pid is not None:
-                time.sleep(_LOOK_S)
-            fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}")
-    except KeyboardInterrupt:  # SIGTERM too: both are how it is meant to end
-        say("ZooKeeper is stopped" if folder is None else f"ZooKeeper is stopped; its data stay in {folder}")
+    with _kept_until_stopped("ZooKeeper", folder), ZooKeeperServer(port=port, folder=folder) as zookeeper:
+        _announce_zookeeper(zookeeper, folder, json)
+        while zookeeper.pid is not None:
+            time.sleep(_LOOK_S)
+        fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}")
 
 
 def _announce_zookeeper(zookeeper: ZooKeeperServer, folder: Path | None, json: bool) -> None:

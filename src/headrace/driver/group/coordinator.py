@@ -165,7 +165,7 @@ class GroupCoordinator:
             is_proposing=self._awaited is not None,
             has_planned=self._has_planned,
             is_settled=self._settling.is_due(now_s),
-            has_requests=bool(self._due) and not (self._goes_back and wants_pause),
+            has_requests=bool(self._due) and not (self._goes_back and wants_pause and not self._pauses.is_merging),
             wants_pause=wants_pause,
         )
         match leader_step(state, view):

@@ -40,6 +40,11 @@ class GroupPauses:
         """Whether one was requested that is not over."""
         return self._awaited is not None
 
+    @property
+    def is_merging(self) -> bool:
+        """Whether the one that was requested brings tasks together."""
+        return self.is_active and bool(self._merging)
+
     def pause_of(self, sub_topology: str | None) -> int | None:
         """The number of the pause that a sub-topology is in: as long as it stays the same, nothing of it is committed."""
         awaited = self._awaited
