@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from cli.shop import APP
 from headrace.adapters.artifacts import connector
-from headrace.cli import demo, kafka
+from headrace.cli import demo, servers
 from headrace.cli.commands import application
 from headrace.errors import SetupError
 from headrace.wiring import launch
@@ -222,7 +222,8 @@ def hostile_place(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(launch, "spark_engine", lambda app, config: InlineEngine(run_container))
-        patch.setattr(kafka, "KafkaServer", refuse)
+        patch.setattr(servers, "KafkaServer", refuse)
+        patch.setattr(servers, "ZooKeeperServer", refuse)
         patch.setattr(demo, "_started_broker", refuse)
         patch.setattr("headrace.demo.run.own_folder", refuse)
         patch.setattr(connector, "with_connector", refuse)

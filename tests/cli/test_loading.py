@@ -26,6 +26,12 @@ def test_the_only_app_of_a_file_is_taken_whatever_its_name(tmp_path: Path) -> No
     assert load_app(f"{file}:again").name == "one"
 
 
+def test_a_file_whose_name_is_no_text_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"job-\x9b.py")
+    file.write_text(ONE)
+    assert load_app(str(file)).name == "one"
+
+
 def test_of_several_the_one_named_app_or_the_one_asked(tmp_path: Path) -> None:
     file = written(tmp_path, ONE + 'app = hr.App("two")\nthird = hr.App("three")\n')
     assert load_app(file).name == "two"

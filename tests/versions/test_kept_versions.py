@@ -190,13 +190,14 @@ def test_a_running_job_keeps_by_itself_what_it_began_with(tmp_path: Path) -> Non
         places = {"local_store_dir": str(tmp_path / "stores"), "state_uri": str(tmp_path / "state")}
         settings = [f"{name}={value}" for name, value in {"system": url, **places, "state_version_interval_s": 0}.items()]
         for number in range(3):
+            before = len(recorded(log, "kept"))
             log.produce("in", [(b"k", b"v")])
             job = started(app, overrides=settings)
-            waited(lambda number=number: len(recorded(log, "kept")) > number, job)
+            waited(lambda before=before: len(recorded(log, "kept")) > before, job)
             waited(lambda job=job: source_of(job)["records"] >= 1, job)
             job.stop()
-        kept = recorded(log, "kept")
-        assert [sum(one.checkpoint.positions.values()) for one in kept] == [0, 1, 2]
+            # A slow run looks again before it ends, and may keep what it has read by then: its first version counts.
+            assert sum(recorded(log, "kept")[before].checkpoint.positions.values()) == number
 
 
 # --- going back -----------------------------------------------------------------------------------------------------

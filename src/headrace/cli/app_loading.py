@@ -102,7 +102,7 @@ def _imported(path: Path, has_session: bool = False) -> ModuleType | None:
     """The file as a module; None where its import failed inside PySpark, for want of a session."""
     # The stem alone could be the name of another module: calendar.py would stand in for Python's own.
     stem = re.sub(r"\W", "_", path.stem)
-    module_name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    module_name = f"{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(module_name, path)
