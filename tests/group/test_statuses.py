@@ -31,6 +31,11 @@ def test_what_is_counted_is_added_and_the_rest_is_of_the_newest() -> None:
     assert found["processors"]["b"] == {"updated_us": 200, "records": 7, "waiting_for": "x"}
 
 
+def test_what_is_restored_anywhere_is_shown() -> None:
+    shares = {"s@a": {**A, "restoring": [{"task": "t1"}]}, "s@b": {**B, "restoring": [{"task": "t2"}]}}
+    assert joined_statuses(shares)["s"]["restoring"] == [{"task": "t1"}, {"task": "t2"}]
+
+
 def test_who_has_published_nothing_for_a_while_is_not_there_any_more() -> None:
     late = {**B, "updated_us": 100 + FRESH_US + 1}
     (found,) = joined_statuses({"source@a": A, "source@b": late}).values()

@@ -47,6 +47,7 @@ class Run:
     session_ms: int = 4000
     until: str | None = None
     version_interval_s: float = 60.0
+    inline_bytes: int = 4 << 20
     is_deaf: bool = False
 
     @property
@@ -68,6 +69,7 @@ class Run:
             "elasticity_factor": self.factor,
             "processor_return_wait_s": 5.0,
             "state_version_interval_s": self.version_interval_s,
+            "restore_inline_bytes": self.inline_bytes,
             "zookeeper.session.timeout.ms": self.session_ms,
         }
 

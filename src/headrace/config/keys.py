@@ -239,7 +239,7 @@ class Config(Mapping[str, Any]):
     )
     restore_inline_bytes: int = declared(
         4 * 1024 * 1024,
-        "On a cluster: maximum number of bytes of state files that are read in a round to restore the local stores of a "
+        "On a cluster or in a group: maximum number of bytes of state files that a round reads to restore the stores of a "
         "container; more than that is restored in the background, and the container takes no part in rounds until then.",
         least=0,
     )

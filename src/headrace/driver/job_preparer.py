@@ -49,6 +49,6 @@ class JobPreparer:
         config = self.planner.config
         max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
         threads, lead = config.task_threads_of(sub.name), config.max_bucket_lead_of(sub.name)
-        restored = config.restore_inline_bytes
+        restored = None if self.planner.backend.restoration is None else config.restore_inline_bytes
         terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes, threads, lead, restored)
         return SubTopologyRunner(sub, plan, terms, self.planner.backend)

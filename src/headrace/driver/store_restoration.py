@@ -1,4 +1,4 @@
-"""Local stores that are restored in the background on a cluster, while the other lanes have their rounds.
+"""Local stores that are restored in the background, on a cluster or in a group, while the other lanes have their rounds.
 
 A container declines where its stores lack much: these tasks sit out until they are there. A worker at its location starts a
 process for them and is asked again twice a second how far that is, by a thread for each location: rounds never wait for it.
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypedDict
@@ -20,9 +20,8 @@ from msgspec import structs
 
 from headrace.core.affinity.arrivals import Arrival
 from headrace.core.affinity.sitting_out import LaneProgress, TaskProgress, WaitingStores, under_way
-from headrace.driver.cluster_view import ClusterView
 from headrace.driver.rounds.planned_round import WorkerPaths
-from headrace.exchange.engine import Engine, EngineFailure, RestoreWork
+from headrace.exchange.engine import EngineFailure, RestoreWork
 from headrace.exchange.store_restoring import RestoreAnswer, StoresToRestore, decoded_answer, encoded_stores_to_restore
 from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
@@ -66,10 +65,17 @@ class _Location:
 
 
 class StoreRestoration:
-    """The restores of a job, under one plan after the other. Thread-safe."""
+    """The restores of a job, under one plan after the other. Thread-safe. `ask`: has workers at their locations answer, as
+    `Engine.restore` does; `present`: how many restores may be under way at once at each location that is there now."""
 
-    def __init__(self, engine: Engine, cluster: ClusterView, application: str, paths: WorkerPaths) -> None:
-        self._engine, self._cluster, self._application, self._paths = engine, cluster, application, paths
+    def __init__(
+        self,
+        ask: Callable[[Sequence[RestoreWork]], Sequence[bytes]],
+        present: Callable[[], Mapping[str, int]],
+        application: str,
+        paths: WorkerPaths,
+    ) -> None:
+        self._ask, self._present, self._application, self._paths = ask, present, application, paths
         self._epoch = 0
         self._locations: dict[str, _Location] = {}
         self._inline: dict[Lane, _LaneRestore] = {}  # those that could not be restored in the background
@@ -91,6 +97,11 @@ class StoreRestoration:
                 heads = {str(task): head for task, head in one.heads.items()}
                 asked = self._asked((one.sub_topology, one.lane), one.location, heads, inline_bytes)
                 self._put((one.sub_topology, one.lane), _LaneRestore(asked, _begun_at(asked, {})))
+
+    def end(self) -> None:
+        """No plan is in force: what is restored ends. What has been made stays."""
+        with self._lock:
+            self._end_all()
 
     def close(self) -> None:
         """End all that is under way, and wait for that within a bound."""
@@ -187,7 +198,7 @@ class StoreRestoration:
     def _look_after(self, name: str, here: _Location) -> None:
         while True:
             self._looks.clear()
-            slots = self._cluster.present.get(name, 0)
+            slots = self._present().get(name, 0)
             with self._lock:
                 ending, here.ending = here.ending, []
                 if not (ending or here.lanes):
@@ -207,7 +218,7 @@ class StoreRestoration:
     def _answers(self, location: str, asked: Sequence[StoresToRestore]) -> list[RestoreAnswer]:
         works = [RestoreWork(location, encoded_stores_to_restore(one)) for one in asked]
         try:
-            return list(map(decoded_answer, self._engine.restore(works))) if works else []
+            return list(map(decoded_answer, self._ask(works))) if works else []
         except Exception as error:  # a thread that ends in silence would leave lanes out for ever
             message = error.message if isinstance(error, EngineFailure) else f"{type(error).__name__}: {error}"
             if message != self._warned and not self._is_closed:

@@ -82,7 +82,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     on rows. `lead`: so many offsets a virtual task may be ahead of another one of its partition; None: any number. `location`:
     where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured. `is_part`:
     other tasks of the container take no part in the round, and may be restored meanwhile. `restore_inline_bytes`: so many
-    bytes of state files opening its stores may read; where it is more the container declines; None: any number."""
+    bytes of state files opening its stores may read; where it is more the container declines; None: nothing is restored in the
+    background, and it never does."""
 
     round_id: str
     epoch: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.adapters.common import lease_holder as holders
@@ -22,7 +23,8 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
-from headrace.exchange.engine import Engine
+from headrace.driver.store_restoration import StoreRestoration
+from headrace.exchange.engine import Engine, RestoreWork
 from headrace.ports import DriverLease
 from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
@@ -32,6 +34,7 @@ from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, t
 from headrace.wiring.local_stores import sealed_at_end
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import spark_engine
+from headrace.wiring.worker.store_restoring import restore
 
 LOG = logging.getLogger("headrace")
 
@@ -83,13 +86,18 @@ def _launched(
     registration = terms.registration
     control = FileControl(work_folder(config) / "staging" / app.name / registration.processor_id)
     run_id, local, state_uri = uuid.uuid4().hex, local_store_dir_of(config), state_uri_of(config)
-    paths = WorkerPaths(run_id, local, state_uri, control, max_round_ms(config, rounds, log) / 1000)
-    member_side = Backend(system, reader, rounds, engine, is_of_member=True)
+    max_round_s = max_round_ms(config, rounds, log) / 1000
+    paths = WorkerPaths(run_id, local, state_uri, control, max_round_s, location_id=config.location_id)
+    restoration, slots = None, {registration.location_id: engine.slots}
+    if stateful:
+        restoration = StoreRestoration(_restored_here, lambda: slots, app.name, paths)
+    member_side = Backend(system, reader, rounds, engine, restoration=restoration, is_of_member=True)
     planner = JobPlanner(topology, sides, config, member_side, log)
     preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us)
     leading = replace(planner, backend=replace(member_side, store=store, elsewhere=elsewhere, is_of_member=False))
-    if stateful:
+    if restoration is not None:
         closers.insert(1, sealed_at_end(engine, paths, app.name))
+        closers.append(restoration.close)
     return LaunchedProcessor(
         registration,
         GroupSettings(registration.code, terms.release_wait_s, terms.return_wait_s),
@@ -104,6 +112,11 @@ def _launched(
         _is_known_dead,
         lambda: close_all(closers),
     )
+
+
+def _restored_here(works: Sequence[RestoreWork]) -> list[bytes]:
+    """What a worker would answer: this process is on the same machine."""
+    return [restore(work.payload, os.getpid()) for work in works]
 
 
 class NoStatePlace:

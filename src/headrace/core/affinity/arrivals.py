@@ -21,11 +21,11 @@ class Arrival:
 
 
 def arrivals(
-    before: JobModel, now: JobModel, checkpoints: Mapping[TaskName, Checkpoint], inline_bytes: int
+    before: JobModel | None, now: JobModel, checkpoints: Mapping[TaskName, Checkpoint], inline_bytes: int
 ) -> tuple[Arrival, ...]:
-    """Of each lane at a location the tasks that were not at that location `before`: as far as together they have more than so
-    many bytes of state files. What is less is restored by the lane's first round."""
-    former = (one for sub in before.sub_topologies for one in sub.containers)
+    """Of each lane at a location the tasks that were not at that location `before` (None: none was): as far as together they
+    have more than so many bytes of state files. What is less is restored by the lane's first round."""
+    former = (one for sub in (() if before is None else before.sub_topologies) for one in sub.containers)
     places = {task.name: one.location_id for one in former for task in one.tasks}
     found = []
     for sub in now.sub_topologies:

@@ -108,10 +108,10 @@ class SittingOut:
 EVERY_TASK = SittingOut()
 
 
-def sitting_out(containers: Iterable[ContainerModel], present: Collection[str], waiting: WaitingStores) -> SittingOut:
+def sitting_out(containers: Iterable[ContainerModel], present: Collection[str] | None, waiting: WaitingStores) -> SittingOut:
     """Which tasks sit out: those of locations that have no worker now, and those whose stores are restored. With such a one go
     those of its container that read a partition together with it, as the container has one position there (protocol.md 10);
-    its others take part.
+    its others take part. `present`: the locations that have a worker; None: all have one.
 
     >>> from headrace.model.streams import SSP
     >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(3)]
@@ -123,7 +123,7 @@ def sitting_out(containers: Iterable[ContainerModel], present: Collection[str], 
     """
     reasons = dict[TaskName, str]()
     for one in containers:
-        if one.location_id is not None and one.location_id not in present:
+        if present is not None and one.location_id is not None and one.location_id not in present:
             reasons |= dict.fromkeys((task.name for task in one.tasks), f"an executor at {one.location_id}")
         elif (progress := waiting.lanes.get(one.lane)) is not None:
             waits = {TaskName.parse(task.task) for task in progress.tasks}

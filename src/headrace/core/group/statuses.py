@@ -51,6 +51,7 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
         **{name: sum(one.get(name, 0) for one in mine) for name in _SUMMED if name in shares[newest]},
         **{name: _added([one.get(name, {}) for one in mine]) for name in _COUNTED if name in shares[newest]},
         "notes": [note for one in mine for note in one.get("notes", ())][-3:],
+        "restoring": [task for one in mine for task in one.get("restoring", ())],
         "task_metrics": _highest([one.get("task_metrics", {}) for one in mine]),
         "processors": {id_: {name: one.get(name) for name in _OF_EACH} for id_, one in fresh.items()},
     }

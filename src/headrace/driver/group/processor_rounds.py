@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.core.affinity.arrivals import arrivals
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
-from headrace.core.group.grants import Grant, holders_of, processor_tasks
+from headrace.core.group.grants import Grant, holders_of, portion_of, processor_tasks
 from headrace.core.group.membership import leader_of, spare_text
 from headrace.core.group.pauses import pause_to_keep
 from headrace.core.group.proposals import may_work
@@ -239,6 +240,8 @@ class ProcessorRounds:
         reached("group", 8)
 
     def _end(self) -> None:
+        if self._backend.restoration is not None:
+            self._backend.restoration.end()
         generation, self.generation, self._grant = self.generation, None, None
         if generation is None:
             return
@@ -264,9 +267,20 @@ class ProcessorRounds:
         tasks = len(processor_tasks(plan.model, [self.processor_id]))
         every, version = len(list(plan.model.tasks)), plan.model.version
         self._say(f"job model {version}: this processor has {tasks:,} of {every:,} tasks, under grant {grant.number}")
+        self._restore(plan)
         self._run(plan)
         self._grant = grant
         reached("group", 10)
+
+    def _restore(self, plan: JobPlan) -> None:
+        """Have those of its tasks sit out that it did not run before, until their local stores are known to be there."""
+        restoration = self._backend.restoration
+        if restoration is None:
+            return
+        last = None if self._last is None else portion_of(self._last.plan.model, self.processor_id)
+        most = self._preparer.planner.config.restore_inline_bytes
+        come = arrivals(last, portion_of(plan.model, self.processor_id), plan.checkpoints, most)
+        restoration.begin(plan.epoch, come, most)
 
     def _hear(self) -> None:
         """A leader without tasks hears of what the others commit: it judges by that."""

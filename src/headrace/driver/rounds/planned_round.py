@@ -38,7 +38,7 @@ class RoundTerms:
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
     task_threads: int | None = None  # of a container; None: as its tasks need them
     max_bucket_lead: int = 100_000  # offsets that a virtual task may be ahead of another
-    restore_inline_bytes: int | None = None  # so many bytes of state files a round may restore; None: any number
+    restore_inline_bytes: int | None = None  # more bytes of state files are restored in the background; None: never
 
 
 @dataclass(frozen=True, slots=True)

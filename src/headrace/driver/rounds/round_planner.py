@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
@@ -136,7 +137,7 @@ class RoundPlanner:
         for lane, mine in pieces.items():
             filled = self._filled(common, lane, mine, watermark_of, by_engine, out)
             if lane in out.inline:
-                filled = msgspec.structs.replace(filled, restore_inline_bytes=None)
+                filled = msgspec.structs.replace(filled, restore_inline_bytes=sys.maxsize)
             payload = encoded(filled)
             works_by_lane[lane] = self._work(lane, mine, payload, records[lane], by_engine)
         groups = self._groups(records, pieces)

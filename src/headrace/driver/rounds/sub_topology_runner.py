@@ -11,11 +11,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.codec.documents import decode
 from headrace.core.affinity.locations import LocationId
-from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut, WaitingStores, sitting_out
+from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut, sitting_out
 from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.group.grants import processor_of
 from headrace.core.rewind.replays import unfinished
@@ -112,8 +112,8 @@ class SubTopologyRunner:
         self._system, self._store, self._engine = system, store, engine
         self._check_epoch = backend.check_epoch
         own = plan.processor_id
-        foreign = [one for one in self._containers.values() if own is not None and processor_of(one) != own]
-        self._elsewhere = frozenset(task.name for one in foreign for task in one.tasks)
+        self._own = [one for one in self.model.containers if own is None or processor_of(one) == own]
+        self._elsewhere = frozenset(self.checkpoints) - {task.name for one in self._own for task in one.tasks}
         self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
@@ -155,13 +155,12 @@ class SubTopologyRunner:
 
     def sitting_out(self) -> SittingOut:
         """The tasks that take no part in rounds now, as their location has no worker, or their stores are restored."""
-        if self._cluster is None:
+        if self._restoration is None:
             return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_TASK
-        waiting = WaitingStores()
-        if self._restoration is not None:
-            waiting = self._restoration.waiting(self.sub.title)
-            self.meter.restored(self._restoration.taken_bytes(self.sub.title), time.monotonic())
-        return sitting_out(self.model.containers, self._cluster.present, waiting)
+        present = None if self._cluster is None else self._cluster.present
+        self.meter.restored(self._restoration.taken_bytes(self.sub.title), time.monotonic())
+        waiting = self._restoration.waiting(self.sub.title)
+        return replace(sitting_out(self._own, present, waiting), elsewhere=self._elsewhere)
 
     def restoring(self) -> list[RestoringStatus]:
         """The tasks whose local stores are restored in the background."""

@@ -56,7 +56,7 @@ def _run(
     fetched: FetchedRanges,
 ) -> bytes:
     try:
-        if plan.location is not None and (declined := _declined(plan, program)) is not None:
+        if (declined := _declined(plan, program)) is not None:
             return encoded(declined)
         try:
             summary = container.run(plan, program, ports_of(plan, program, report, fetched), prepared)
@@ -73,11 +73,10 @@ def _run(
 
 
 def _declined(plan: ContainerPlan, program: Program) -> Summary | None:
-    """Why a container that has a location does not take part in the round, before anything of it has begun; None: it does."""
-    here = location_of(plan.location_id)
-    if here != plan.location:
+    """Why a container does not take part in the round, before anything of it has begun; None: it does."""
+    if plan.location is not None and (here := location_of(plan.location_id)) != plan.location:
         return Summary(plan.lane, declined=here)
-    if not program.stateful:
+    if not program.stateful or plan.restore_inline_bytes is None:
         return None
     missing = missing_bytes(plan, program.application)
     if missing:

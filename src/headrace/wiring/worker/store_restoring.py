@@ -1,5 +1,5 @@
-"""The worker's side of a cluster's restores: how much an opening of a container's stores would read, and the process that
-restores them in the background (`restore_process`)."""
+"""The worker's side of restores on a cluster or in a group: how much an opening of a container's stores would read, and the
+process that restores them in the background (`restore_process`)."""
 
 from __future__ import annotations
 
@@ -74,13 +74,15 @@ def end_restore(plan: ContainerPlan, application: str, title: str) -> None:
     RestoreFolder(local_folder_of(plan.local_store_dir), application, title, plan.lane).end()
 
 
-def restore(payload: bytes) -> bytes:
-    """Answer a `StoresToRestore`: begin, look how far it is, or have it end. Does not wait for it."""
+def restore(payload: bytes, parent: int | None = None) -> bytes:
+    """Answer a `StoresToRestore`: begin, look how far it is, or have it end. Does not wait for it. `parent`: the process that
+    is there as long as the containers may run; None: the one that has started this one, as an executor has."""
     asked = decoded_stores_to_restore(payload)
     here = location_of(asked.location_id)
     if here != asked.location:
         return encoded_answer(RestoreAnswer(elsewhere=here))
-    return encoded_answer(PROCESSES.answered(structs.replace(asked, local_store_dir=local_folder_of(asked.local_store_dir))))
+    asked = structs.replace(asked, local_store_dir=local_folder_of(asked.local_store_dir))
+    return encoded_answer(PROCESSES.answered(asked, os.getppid() if parent is None else parent))
 
 
 class RestoreProcesses:
@@ -90,7 +92,7 @@ class RestoreProcesses:
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
-    def answered(self, asked: StoresToRestore) -> RestoreAnswer:
+    def answered(self, asked: StoresToRestore, parent: int) -> RestoreAnswer:
         """How far it is; the process is started where none is at work. One that is at work for another plan ends first."""
         folder, token = RestoreFolder(asked.local_store_dir, asked.application, asked.sub_topology, asked.lane), asked.token
         if not asked.is_wanted:
@@ -107,17 +109,17 @@ class RestoreProcesses:
                 return answer
             folder.want(token)
             if lock is not None:
-                self._start(asked, lock)
+                self._start(asked, lock, parent)
         finally:
             if lock is not None:
                 os.close(lock)  # the process has it
         return answer if is_known else RestoreAnswer()
 
-    def _start(self, asked: StoresToRestore, lock: int) -> None:
+    def _start(self, asked: StoresToRestore, lock: int, parent: int) -> None:
         with self._lock:
             self._started = [one for one in self._started if one.poll() is None]
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(os.getppid())],
+                [sys.executable, "-P", "-m", _MODULE, str(parent)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[lock],
