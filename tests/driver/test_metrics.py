@@ -21,7 +21,7 @@ from headrace.driver.metrics.observing import observation_of, published_metrics,
 from headrace.driver.metrics.recent_metrics import RecentMetrics
 from headrace.driver.metrics.round_meter import RoundMeter
 from headrace.driver.planning.job_plan import Pace
-from headrace.driver.rounds.planned_round import PlannedRound
+from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerMeasures, Summary, TaskMeasures
 from headrace.model.checkpoint import RoundId
@@ -186,17 +186,31 @@ def test_what_a_running_round_does_is_not_known_and_does_not_look_like_nothing()
     rounds.round(0, 20, {0: 18})
     rounds.meter.began(20)
     assert rounds.observed(39).last_10_s.busy_share == pytest.approx(0.9)
-    rounds.meter.failed()
+    rounds.meter.failed(39)
     assert rounds.observed(39).last_10_s.busy_share == 0
+    assert rounds.metrics.values("source")["rounds-failed"] == {"": 1}
 
 
 def test_incoming_is_what_the_inputs_have_grown_by() -> None:
     rounds, ssp = Rounds(tasks=1), SSP("log", "in", 0)
-    positions: Any = SimpleNamespace(lags_by_task=lambda ends: {}, leads=dict)
+    positions: Any = SimpleNamespace(
+        lags_by_task=lambda ends: {},
+        leads=dict,
+        time_lags_us=lambda ends, now_us: {},
+        slowest_watermark_us=lambda idle: None,
+    )
     assert rounds.observed(1).last_10_s.incoming_per_s is None
     for now_s, end in ((1, 1_000), (2, 1_000), (6, 1_500)):
-        rounds.meter.looked({ssp: end}, positions, now_s)
+        rounds.meter.looked(RoundInputs({ssp: end}, frozenset(), 0), positions, now_s)
     assert rounds.observed(6).last_10_s.incoming_per_s == pytest.approx(500 / 6)
+
+
+def test_what_is_restored_in_the_background_is_counted_and_what_is_left_shown() -> None:
+    rounds = Rounds(tasks=1)
+    for read, left in ((0, 0), (30, 70), (70, 0), (0, 0)):
+        rounds.meter.restored(read, left, 1.0)
+    values = rounds.metrics.values("source")
+    assert (values["restored-bytes"], values["restore-left-bytes"]) == ({"": 100}, {"": 0})
 
 
 def test_a_new_plan_begins_at_0() -> None:

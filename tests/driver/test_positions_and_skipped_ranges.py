@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import headrace as hr
@@ -39,3 +40,18 @@ def test_what_is_passed_over_is_not_counted() -> None:
     assert here.move_to([at(100)]) == 20
     assert here.move_to([at(235)]) == 5
     assert (here.lag({PLACE: 240}), here.unread(PLACE.stream)) == (5, 5)
+
+
+def test_how_far_a_task_is_behind_the_clock_is_known_while_it_lags() -> None:
+    app = hr.App("app")
+    app.stream("in").group_by(lambda record: record.key, hr.Repartitioned.as_("by"), key=hr.Bytes()).count()
+    sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
+    model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
+    written: Any = Written()
+    checkpoint = replace(at(80), watermarks={PLACE: 5_000})
+    here = TaskPositions(sub, model, {TASK: checkpoint}, written)
+    assert here.time_lags_us({PLACE: 240}, 12_000) == {TASK: 7_000}
+    assert here.time_lags_us({PLACE: 80}, 12_000) == {TASK: 0}
+    assert here.time_lags_us({PLACE: 240}, 4_000) == {TASK: 0}, "times of the future"
+    assert (here.slowest_watermark_us(set()), here.slowest_watermark_us({PLACE})) == (5_000, 5_000)
+    assert TaskPositions(sub, model, {TASK: at(80)}, written).slowest_watermark_us(set()) is None

@@ -139,6 +139,7 @@ class TaskMeasures(msgspec.Struct, frozen=True, array_like=True):
     deletes: int = 0
     delete_ns: int = 0
     local_bytes: int | None = None
+    decode_ns: int = 0
 
 
 class ContainerMeasures(msgspec.Struct, frozen=True):

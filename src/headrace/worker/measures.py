@@ -64,6 +64,7 @@ def _task_measures(run: TaskRun, process_s: float, wait_s: float) -> TaskMeasure
         process_ns=round(worked_s * 1e9),
         wait_ns=round(min(wait_s, worked_s) * 1e9),
         store_identify_ns=round(run.opened_s * 1e9),
+        decode_ns=run.decode_ns,
     )
     if run.state_if_open is None:
         return measures

@@ -103,6 +103,7 @@ class TaskRun:
         self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
         self.state_if_open: Any = None
+        self.decode_ns = 0  # how long keys and values were decoded
         self.opened_s = self.waited_to_open_s = 0.0  # how long it took to open its state, and how much of that was waiting
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))

@@ -26,6 +26,11 @@ MetricName = Literal[
     "tasks-at-home",
     "declined",
     "restored-bytes",
+    "restore-left-bytes",
+    "dead-letters",
+    "late-records",
+    "rounds-failed",
+    "watermark-delay-ns",
     "round-ns",
     "round-commit-ns",
     "engine-records-fetched",
@@ -38,6 +43,7 @@ MetricName = Literal[
     "threads",
     "records-processed",
     "process-ns",
+    "decode-ns",
     "wait-ns",
     "store-identify-ns",
     "disk-usage",
@@ -48,6 +54,7 @@ MetricName = Literal[
     "deletes",
     "delete-ns",
     "lag",
+    "lag-ns",
     "lead",
 ]
 
@@ -149,6 +156,26 @@ _ROWS = (
         "background",
     ),
     Metric(
+        "restore-left-bytes", _G, "bytes", _SUB,
+        "Bytes of state files that are still to be read for the local stores that are restored in the background",
+    ),
+    Metric(
+        "dead-letters", _C, "records", _SUB,
+        "Records that could not be processed, and were written to the dead-letter stream",
+    ),
+    Metric(
+        "late-records", _C, "records", _SUB,
+        "Records that came after their window had closed",
+    ),
+    Metric(
+        "rounds-failed", _C, "rounds", _SUB,
+        "Rounds that failed, and were done again or have ended the sub-topology",
+    ),
+    Metric(
+        "watermark-delay-ns", _G, "ns", _SUB,
+        "How far the watermark of the slowest task is behind the clock; missing while none has one",
+    ),
+    Metric(
         "round-ns", _C, "ns", _SUB,
         "Time in rounds, from the start of the containers to the end of the commit",
     ),
@@ -204,8 +231,12 @@ _ROWS = (
         "Time in which the task was processed: functions, operators and access to state, without opening its state",
     ),
     Metric(
+        "decode-ns", _C, "ns", _TASK,
+        "Of that, the time in which keys and values were decoded for operators; some decode as they go",
+    ),
+    Metric(
         "wait-ns", _C, "ns", _TASK,
-        "Of that, while it processed records, the time in which it waited for something else than a processor: a "
+        "Of `process-ns`, while it processed records, the time in which it waited for something else than a processor: a "
         "service, a disk, or another thread of its container",
     ),
     Metric(
@@ -247,6 +278,11 @@ _ROWS = (
         "lag", _G, "offsets", _TASK,
         "Offsets of the task's partitions that can be read and that it is not past yet, those of its siblings' "
         "records too",
+        is_summed=False,
+    ),
+    Metric(
+        "lag-ns", _G, "ns", _TASK,
+        "How far behind the clock the event time is up to which the task has read, while it has a lag; 0 while it has none",
         is_summed=False,
     ),
     Metric(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
 from headrace.core.metrics.sink import MetricsSink
 from headrace.core.metrics.table import METRICS, MetricLabel, MetricName, MetricValues, sum_and_max
-from headrace.driver.rounds.planned_round import PlannedRound
+from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.exchange.messages import Summary, TaskMeasures
 from headrace.model.checkpoint import Checkpoint, Head
@@ -19,6 +19,11 @@ GAUGES_OF_MANY_S = 10.0  # where there are more than `OBSERVED_TASKS_MAX`
 _OF_TASKS: tuple[tuple[str, MetricName], ...] = tuple(
     (name.replace("-", "_"), name) for name in METRICS if name.replace("-", "_") in TaskMeasures.__struct_fields__
 )
+_COUNTED: dict[MetricName, str] = {
+    "records-written": "records_written",
+    "dead-letters": "dead_letters",
+    "late-records": "late_records",
+}
 Values = dict[MetricName, dict[str, float]]
 
 
@@ -36,6 +41,7 @@ class RoundMeter:
         self.ends: Mapping[SSP, int] = {}
         self._looked_s = now_s
         self._gauges_due_s = now_s
+        self._left_bytes = 0
         self._local_bytes: dict[str, int] = {}
         self._disk_bytes: dict[str, float] = {}
         for sink in sinks:
@@ -47,8 +53,9 @@ class RoundMeter:
         }
         self._record(scale, now_s, now_s)
 
-    def looked(self, ends: Mapping[SSP, int], positions: TaskPositions, now_s: float) -> None:
-        """The inputs can be read up to `ends` now."""
+    def looked(self, inputs: RoundInputs, positions: TaskPositions, now_s: float) -> None:
+        """The inputs can be read so far now."""
+        ends = inputs.ends
         if self.ends:
             grown = sum(max(0, end - self.ends[ssp]) for ssp, end in ends.items() if ssp in self.ends)
             self._record({"input-offsets": {"": grown}}, self._looked_s, now_s)
@@ -56,8 +63,14 @@ class RoundMeter:
         if now_s >= self._gauges_due_s:
             self._gauges_due_s = now_s + (GAUGES_OF_MANY_S if self.task_count > OBSERVED_TASKS_MAX else GAUGES_S)
             lags, leads = positions.lags_by_task(ends), positions.leads()
-            gauges: Values = {"lag": {str(task): lag for task, lag in lags.items()}}
-            self._record(gauges | {"lead": {str(task): lead for task, lead in leads.items()}}, now_s, now_s)
+            gauges: Values = {
+                "lag": {str(task): lag for task, lag in lags.items()},
+                "lead": {str(task): lead for task, lead in leads.items()},
+                "lag-ns": {str(task): lag_us * 1000 for task, lag_us in positions.time_lags_us(ends, inputs.now_us).items()},
+            }
+            if (slowest_us := positions.slowest_watermark_us(set(inputs.idle))) is not None:
+                gauges["watermark-delay-ns"] = {"": max(0, inputs.now_us - slowest_us) * 1000}
+            self._record(gauges, now_s, now_s)
 
     def began(self, now_s: float) -> None:
         """The containers of a round begin."""
@@ -74,14 +87,16 @@ class RoundMeter:
             counts["declined"] = {"": declined}
         self._record(counts, now_s, now_s)
 
-    def restored(self, read_bytes: int, now_s: float) -> None:
-        """So much of state files was read in the background."""
-        if read_bytes:
-            self._record({"restored-bytes": {"": read_bytes}}, now_s, now_s)
+    def restored(self, read_bytes: int, left_bytes: int, now_s: float) -> None:
+        """So much of state files was read in the background since the last call, and so much is left to be read."""
+        if read_bytes or left_bytes != self._left_bytes:
+            self._left_bytes = left_bytes
+            self._record({"restored-bytes": {"": read_bytes}, "restore-left-bytes": {"": left_bytes}}, now_s, now_s)
 
-    def failed(self) -> None:
-        """The round does not count."""
+    def failed(self, now_s: float) -> None:
+        """The round has failed: it does not count."""
         self.running_since_s = None
+        self._record({"rounds-failed": {"": 1}}, now_s, now_s)
 
     def committed(
         self,
@@ -94,8 +109,9 @@ class RoundMeter:
         """The round was committed, which took `commit_s` of the time since it began."""
         began_s = now_s if self.running_since_s is None else self.running_since_s
         values: Values = {"round-ns": {"": round((now_s - began_s) * 1e9)}, "round-commit-ns": {"": round(commit_s * 1e9)}}
-        if written := sum(summary.counters.get("records_written", 0) for summary in summaries):
-            values["records-written"] = {"": written}
+        for metric, counter in _COUNTED.items():
+            if count := sum(summary.counters.get(counter, 0) for summary in summaries):
+                values[metric] = {"": count}
         if fetched := engine_fetched(planned, self._chained):
             values["engine-records-fetched"] = {"": fetched}
         if restored := sum(summary.measures.restored_bytes for summary in summaries):

@@ -158,8 +158,9 @@ class SubTopologyRunner:
         if self._restoration is None:
             return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_TASK
         present = None if self._cluster is None else self._cluster.present
-        self.meter.restored(self._restoration.taken_bytes(self.sub.title), time.monotonic())
         waiting = self._restoration.waiting(self.sub.title)
+        left_bytes = sum(one.total_bytes - one.done_bytes for one in waiting.lanes.values())
+        self.meter.restored(self._restoration.taken_bytes(self.sub.title), left_bytes, time.monotonic())
         return replace(sitting_out(self._own, present, waiting), elsewhere=self._elsewhere)
 
     def restoring(self) -> list[RestoringStatus]:
@@ -176,7 +177,7 @@ class SubTopologyRunner:
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
-        self.meter.looked(inputs.ends, self.task_positions, time.monotonic())
+        self.meter.looked(inputs, self.task_positions, time.monotonic())
         return self.planner.next(inputs)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
@@ -302,7 +303,7 @@ class SubTopologyRunner:
     def reload_committed(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
         self.planner.invalidate()
-        self.meter.failed()
+        self.meter.failed(time.monotonic())
         if self._handovers is not None:
             self._handovers.invalidate()
         self._check_epoch(self._epoch)

@@ -138,6 +138,21 @@ class TaskPositions:
             found[task.name] = sum(until.values()) - sum(mine.values()) - skipped
         return found
 
+    def time_lags_us(self, ends: Mapping[SSP, int], now_us: int) -> dict[TaskName, int]:
+        """Of each task how far the event time up to which it has read its slowest partition is behind the clock, in µs; 0 where
+        it has read them all. Of a partition of which it has read nothing that is not known."""
+        found = {}
+        for task in self.tasks:
+            one = self.checkpoints[task.name]
+            behind = [ssp for ssp in task.partitions if one.positions[ssp] < ends.get(ssp, 0) and ssp in one.watermarks]
+            found[task.name] = max((max(0, now_us - one.watermarks[ssp]) for ssp in behind), default=0)
+        return found
+
+    def slowest_watermark_us(self, idle: set[SSP]) -> int | None:
+        """The lowest watermark of all tasks that have one."""
+        watermark_of = self.watermarks(idle)
+        return min((at_us for task in self.one_of_siblings if (at_us := watermark_of(task)) is not None), default=None)
+
     def leads(self) -> dict[TaskName, int]:
         """Of each virtual task how many offsets it is ahead of the slowest one of the same partition, of its partitions the
         most."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -93,10 +94,12 @@ class Operator:
 
     def decoded(self, rows: Rows, *, key: bool = True, value: bool = True) -> Rows:
         """The rows whose keys and values decode to Python values."""
+        began_ns = perf_counter_ns()
         if key:
             rows = self.without(rows, rows.key.objects()[1])
         if value:
             rows = self.without(rows, rows.value.objects()[1])
+        self.context.decode_ns += perf_counter_ns() - began_ns
         return rows
 
     def encoded(self, rows: Rows) -> Rows:
