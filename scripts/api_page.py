@@ -76,7 +76,8 @@ def _members_of(*classes: type, only: Iterable[str] = ()) -> Callable[[], str]:
 
 
 def _is_for_users(cls: type, name: str) -> bool:
-    return not name.startswith("_") and (cls, name) not in _NOT_FOR_USERS
+    is_abstract = getattr(vars(cls)[name], "__isabstractmethod__", False)  # the class that has it says what it does
+    return not name.startswith("_") and not is_abstract and (cls, name) not in _NOT_FOR_USERS
 
 
 def _names(*names: str) -> Callable[[], str]:

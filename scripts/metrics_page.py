@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
+from headrace.core.metrics.series import series_max
 from headrace.core.metrics.table import METRICS, RATES, Metric, MetricLabel, MetricRate
+
+_OF_JOB = series_max(0, 0, 0)
+_OF_SUB, _OF_CONTAINER, _OF_TASK = (series_max(*one) - _OF_JOB for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
 
 _HEAD = f"""\
 # Metrics
@@ -35,6 +39,35 @@ A round counts evenly over the time that it took. A share is of that time.
 |---|---|---|---|
 """
 
+_PROMETHEUS = f"""
+## Prometheus
+
+With `metrics_address` set (`metrics_address = "9404"` in `headrace.toml`: a port of this machine's loopback address; or
+`"0.0.0.0:9404"` where Prometheus is on another host) the process of a job answers `/metrics`. It needs `pip install 'headrace[http]'`.
+In a group each processor answers for its own tasks.
+
+- The name is `headrace_` with the metric's name and `_` for `-`. Times are in seconds (`round-ns` is `headrace_round_seconds_total`),
+  counters end with `_total`, and begin at 0 with each plan, as after a restart.
+- Labels are `application`, `sub_topology`, and `task`, `container` or `phase`. Of a sub-topology with more than {OBSERVED_TASKS_MAX:,} tasks
+  there is no series for each: `headrace_lag_max_over_tasks` takes its place, and `_sum_over_tasks` where a sum means something.
+- A job has at most {_OF_JOB} series for itself, {_OF_SUB} for each sub-topology, {_OF_CONTAINER} for each container and {_OF_TASK} for each task.
+- Nothing is kept for Prometheus: what the job has measured anyway is read when it is requested.
+
+Where the time of a round goes (each is a counter; divide its rate by that of `headrace_round_seconds_total`):
+
+| phase | metrics |
+|---|---|
+| read | `headrace_total_input_consumption_seconds_total` |
+| decode | `headrace_decode_seconds_total` |
+| process | `headrace_process_seconds_total`, which includes decoding and access to state |
+| state | `headrace_get_seconds_total`, `headrace_put_seconds_total`, `headrace_delete_seconds_total`; made ready: `headrace_store_identify_seconds_total` |
+| write | `headrace_commit_seconds_total`, of each container |
+| commit | `headrace_round_commit_seconds_total`, of the driver |
+
+`/live` answers 200 while the job runs, and 503 after it has failed; `/ready` answers 503 until the job has started (in a group: until
+the processor has tasks), and when a sub-topology has stopped. Both say why.
+"""
+
 _TITLES = {
     MetricLabel.JOB: "The job",
     MetricLabel.PHASE: "Phases of a change",
@@ -57,7 +90,7 @@ def page() -> str:
     for label, title in _TITLES.items():
         parts.append(f"\n## {title}\n\n| metric | kind | unit | meaning |\n|---|---|---|---|\n")
         parts.extend(row_of(metric) for metric in METRICS.values() if metric.label is label)
-    return "".join([*parts, _RATES, *map(rate_row_of, RATES)])
+    return "".join([*parts, _RATES, *map(rate_row_of, RATES), _PROMETHEUS])
 
 
 if __name__ == "__main__":

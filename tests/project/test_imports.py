@@ -53,6 +53,9 @@ ONLY_IN = {
     "google.protobuf": "serdes",
     "jsonschema": "serdes",
     "sqlite3": "adapters.log",
+    "prometheus_client": "adapters.http",
+    "starlette": "adapters.http",
+    "uvicorn": "adapters.http",
 }
 # They import the standard library, and those of HASHING xxhash.
 PURE = frozenset({"model", "core", "errors", "terminal_text", "config", "environment"})

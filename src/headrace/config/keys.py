@@ -222,6 +222,11 @@ class Config(Mapping[str, Any]):
         "In a group: the name of this processor, which no other has and which it keeps over restarts: up to 100 letters, "
         "digits and any of `_.-` (`headrace run --processor-id ID`).",
     )
+    metrics_address: str | None = declared(
+        None,
+        "`HOST:PORT`, or a port of this machine's loopback address: where the process of the job answers `/metrics` (for "
+        "Prometheus), `/live` and `/ready`; unset: nowhere.",
+    )
     application_id: str = declared("1", "In a group: part of the name of its node below ROOT, after the application's name.")
     job_id: str = declared("1", "In a group: part of the name of its node, after the job's name, which is the application's.")
     stage_id: str = declared("1", "In a group: the last part of the name of its node.")

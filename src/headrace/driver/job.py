@@ -176,7 +176,7 @@ class Job(RunningJob):
             try:
                 self._launched.close()
             finally:
-                self._ended.set()
+                self._has_ended()
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES
 from headrace.core.elasticity.scales import ScaleTerms, refusal_of
+from headrace.core.metrics.table import MetricValues
 from headrace.driver.planning.job_plan import Pace
 from headrace.driver.planning.job_planner import JobPlanner
 from headrace.environment import this_user
 from headrace.errors import ConfigError, WaitTimeoutError
 from headrace.model.scale import ScaleRequest
 
+LOG = logging.getLogger("headrace.job")
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 
 
 class RunningJob(ABC):
     """A job that this process takes part in, planned by `planner`. `_ended` is set when all is closed; `_error` is what has
-    ended it, None where it was stopped or is done."""
+    ended it, None where it was stopped or is done. `at_end` is called right before: what was opened to show the job."""
 
     def __init__(self, planner: JobPlanner, pace: Pace) -> None:
         self._planner, self._pace = planner, pace
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
+        self.at_end: list[Callable[[], None]] = []
 
     @abstractmethod
     def _stop(self) -> None:
@@ -53,6 +58,24 @@ class RunningJob(ABC):
             raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._is_in}")
         if self._error is not None:
             raise self._error
+
+    def _has_ended(self) -> None:
+        """All is closed."""
+        for close in self.at_end:
+            try:
+                close()
+            except Exception as error:
+                LOG.warning("while closing: %s", error)
+        self._ended.set()
+
+    @abstractmethod
+    def status(self) -> Mapping[str, object]:
+        """How far it is, for people."""
+
+    @property
+    def measured(self) -> Mapping[str, MetricValues]:
+        """The metrics of now, by the titles of sub-topologies; `""` for those of the job itself."""
+        return self._planner.backend.metrics.all_values()
 
     @property
     def is_running(self) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.driver.job_status import RunStatus
     from headrace.exchange.engine import Engine
     from headrace.ports import Streams, System
+    from headrace.wiring.job_endpoint import JobEndpoint
 
 
 class Application(Protocol):
@@ -113,11 +114,27 @@ def start(
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
     config = config or config_of(app, overrides)
-    if is_in_group(config):
-        from headrace.wiring.group_launch import started_in_group
+    endpoint = None if config.metrics_address is None else _opened_endpoint(config.metrics_address, app.name, log)
+    try:
+        if is_in_group(config):
+            from headrace.wiring.group_launch import started_in_group
 
-        return cast("Job", started_in_group(app, config, until, engine, log))
-    return started(app, config, until, engine, log)
+            job = cast("Job", started_in_group(app, config, until, engine, log))
+        else:
+            job = started(app, config, until, engine, log)
+    except BaseException:
+        if endpoint is not None:
+            endpoint.close()
+        raise
+    if endpoint is not None:
+        endpoint.show(job)
+    return job
+
+
+def _opened_endpoint(address: str, application: str, log: Callable[[str], None] | None) -> JobEndpoint:
+    from headrace.wiring.job_endpoint import JobEndpoint
+
+    return JobEndpoint(address, application, log)
 
 
 def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> RunStatus:

@@ -157,7 +157,7 @@ class GroupJob(RunningJob):
             try:
                 self._launched.close()
             finally:
-                self._ended.set()
+                self._has_ended()
 
     def _take_turns(self) -> None:
         unanswered_s: float | None = None

@@ -57,6 +57,12 @@ class RecentMetrics:
         with self._lock:
             return {name: dict(by_label) for name, by_label in self._values.get(sub_topology, {}).items()}
 
+    def all_values(self) -> dict[str, dict[MetricName, dict[str, float]]]:
+        """The same of the job and all of its sub-topologies."""
+        with self._lock:
+            titles = list(self._values)
+        return {title: self.values(title) for title in titles}
+
     def within(self, sub_topology: str, since_s: float, until_s: float) -> dict[MetricName, dict[str, float]]:
         """Of each of `RATED` how much was done in this window of the last minute."""
         found: dict[MetricName, dict[str, float]] = {name: {} for name in RATED}
