@@ -53,6 +53,7 @@ _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
     [(hr.App, "preview_of"), (AppDeclaration, "preview_of"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
     + [(StateView, name) for name in ("form", "entries", "write_parquet")]
     + [(Startpoints, name) for name in ("deletable_of", "deletable_in")]
+    + [(RunningJob, "status")]  # the job says more of it
 )  # what the framework itself calls
 
 
@@ -76,8 +77,7 @@ def _members_of(*classes: type, only: Iterable[str] = ()) -> Callable[[], str]:
 
 
 def _is_for_users(cls: type, name: str) -> bool:
-    is_abstract = getattr(vars(cls)[name], "__isabstractmethod__", False)  # the class that has it says what it does
-    return not name.startswith("_") and not is_abstract and (cls, name) not in _NOT_FOR_USERS
+    return not name.startswith("_") and (cls, name) not in _NOT_FOR_USERS
 
 
 def _names(*names: str) -> Callable[[], str]:
