@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.jobs import change_as_json
 from headrace.cli.output import counted, fail, iso, print_json, print_table, report
 from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.client.job_documents import change_document
 from headrace.model.change import Change
 from headrace.model.scale import request_text, scale_text
 from headrace.terminal_text import safe_line
@@ -214,7 +214,7 @@ def show(target: Target, json: JsonOption = False) -> None:
                     }
                     for one in decisions
                 ],
-                "history": [change_as_json(one) for one in history],
+                "history": [change_document(one) for one in history],
             }
         )
         return

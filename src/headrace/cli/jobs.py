@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from headrace import wiring
-from headrace.adapters.common.lease_holder import is_alive
 from headrace.cli.output import iso, print_json, print_table, say
 from headrace.cli.targets import (
     AppArgument,
@@ -26,15 +24,13 @@ from headrace.cli.targets import (
     whole_number,
     with_store_changes,
 )
+from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.codec.job_records import history_of
-from headrace.core.group.grants import processor_of
 from headrace.model.change import Change
-from headrace.model.job_model import SubTopologyModel
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
 headrace status --application flight-delays --system log:./data --json"""
-_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics", "observed", "rejected_executors"})  # of what is reported
 _LOAD_NAMES = ("records/s", "busy", "waiting")
 _SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """\
@@ -65,35 +61,7 @@ def status(target: Target, json: JsonOption = False) -> None:
     those of each task. docs/metrics.md says what they mean.
     """
     with opened(target) as job:
-        holder = _holder(job.store.holder())
-        job.is_running = holder is not None and holder["alive"]
-        reported = job.store.status()
-        subs: dict[str, dict[str, Any]] = {}
-        measured: dict[str, Any] = {}
-        rejected: dict[str, str] = {}
-        for sub in job.model.sub_topologies:
-            last = reported.get(sub.name or "source", {})
-            measured |= last.get("job_metrics", {})
-            rejected |= last.get("rejected_executors", {}) if job.is_running else {}
-            tasks = list(sub.tasks)
-            subs[sub.name or "source"] = {name: one for name, one in last.items() if name not in _OF_OTHER_VIEWS} | {
-                "tasks": len(tasks),
-                "containers": len(sub.containers),
-                "tasks_by_processor": _tasks_by_processor(sub),
-                "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
-                "notes": [*last.get("notes", ()), *job.notes([sub])],
-            }
-    found = {
-        "application": target.application,
-        "system": target.config.system,
-        "running": job.is_running,
-        "holder": holder,
-        "job_model": job.model.version,
-        "counts_of": "this run" if job.is_running else "the last run",
-        "metrics": measured,
-        "rejected_executors": rejected,
-        "sub_topologies": subs,
-    }
+        found = status_document(job, target.config.system)
     if json:
         print_json(found)
     else:
@@ -110,29 +78,11 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     reported, the lag too. A sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
     """
     with opened(target) as job:
-        reported = job.store.status()
-        measured = {name: _metrics_by_task(one) for name, one in reported.items()}
-        restoring = {one["task"]: one for sub in reported.values() for one in sub.get("restoring", ())}
-        notes = job.notes(job.model.sub_topologies)
-        rows: list[dict[str, Any]] = [
-            {
-                "task": str(task.name),
-                "sub_topology": sub.name or "source",
-                "container": container.lane,
-                "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
-                "lag": job.lag_of([task]),
-                "processor": container.processor_id,
-                "location": container.location_id,
-                "restoring": restoring.get(str(task.name)),
-                "metrics": measured.get(sub.name or "source", {}).get(str(task.name), {}),
-            }
-            for sub in job.model.sub_topologies
-            for container in sub.containers
-            for task in container.tasks
-        ]
+        found = tasks_document(job)
     if json:
-        print_json({"application": target.application, "job_model": job.model.version, "tasks": rows, "notes": notes})
+        print_json({"application": target.application, "job_model": found["job_model"], **found})
         return
+    rows, notes = found["tasks"], found["notes"]
     places = ("processor", "location") if any(row["processor"] for row in rows) else ()
     cells = [
         (row["task"], row["sub_topology"], row["container"], *(row[place] for place in places), " ".join(row["reads"]),
@@ -145,36 +95,12 @@ def tasks(target: Target, json: JsonOption = False) -> None:
         print(note)
 
 
-def _tasks_by_processor(sub: SubTopologyModel) -> dict[str, int]:
-    """How many tasks each processor of a standalone group, or of a cluster, has."""
-    found = Counter[str]()
-    for container in sub.containers:
-        if (id_ := processor_of(container)) is not None:
-            found[id_] += len(container.tasks)
-    return dict(found)
-
-
-def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What a sub-topology has reported of its tasks, by metric."""
-    table = reported.get("task_metrics", {"columns": [], "rows": {}})
-    return {task: dict(zip(table["columns"], row, strict=True)) for task, row in table["rows"].items()}
-
-
 def _load_cells(metrics: Mapping[str, float]) -> tuple[Any, ...]:
     """The last minute of a task, as in `_LOAD_NAMES`; without it nothing."""
     if "busy-share-60s" not in metrics:
         return (None,) * len(_LOAD_NAMES)
     shares = (f"{metrics[name]:.0%}" for name in ("busy-share-60s", "wait-share-60s"))
     return round(metrics["records-per-s-60s"]), *shares
-
-
-def _holder(holder: Any) -> dict[str, Any] | None:
-    """Who holds the job. `alive`: not known to have ended, and its last heartbeat is newer than the takeover limit."""
-    if holder is None:
-        return None
-    now_us = time.time_ns() // 1000
-    silent_s = round(max(0, now_us - holder.heartbeat_us) / 1e6, 1)
-    return {"host": holder.host, "pid": holder.pid, "silent_s": silent_s, "alive": is_alive(holder, now_us)}
 
 
 def _counters_text(sub: Mapping[str, Any]) -> str:
@@ -261,7 +187,7 @@ def history(target: Target, json: JsonOption = False) -> None:
         metadata = job.system.metadata_store(target.application)
         changes = list(history_of(metadata, lambda error: say(f"warning: {error.message}")).values())
     if json:
-        print_json({"application": target.application, "changes": [change_as_json(one) for one in changes]})
+        print_json({"application": target.application, "changes": [change_document(one) for one in changes]})
     elif changes:
         print_table(_CHANGE_NAMES, [_row_of(one) for one in changes], right=("job model", "pause"))
     else:
@@ -272,23 +198,6 @@ def _row_of(one: Change) -> tuple[Any, ...]:
     pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
     texts = [text or None for text in (one.before, one.after, one.why)]
     return iso(one.at_us), f"{one.kind}: {one.what}", one.requested_by or None, one.outcome.value, one.job_model, pause, *texts
-
-
-def change_as_json(one: Change) -> dict[str, Any]:
-    """An entry of the history, for programs."""
-    return {
-        "at": iso(one.at_us),
-        "kind": one.kind.value,
-        "what": one.what,
-        "requested_by": one.requested_by or None,
-        "outcome": one.outcome.value,
-        "job_model": one.job_model,
-        "from": one.before or None,
-        "to": one.after or None,
-        "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
-        "phases_ms": {name: phase_us / 1000 for name, phase_us in one.ordered_phases_us.items()},
-        "why": one.why or None,
-    }
 
 
 def describe(
