@@ -22,6 +22,7 @@ from headrace.cli import (
     states,
     stream_check,
     streams,
+    ui,
 )
 from headrace.cli.output import PlainCommand, ReportingGroup
 
@@ -82,6 +83,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("tasks", jobs.tasks, "Show the tasks, their containers and inputs.", jobs.TASKS_EXAMPLES),
     ("plan", jobs.plan, "Show what the next start would change.", jobs.PLAN_EXAMPLES),
     ("history", jobs.history, "Show what has changed the plan of a job.", jobs.HISTORY_EXAMPLES),
+    ("ui", ui.ui, "Show a job in a browser.", ui.EXAMPLES),
     ("checkpoint list", checkpoints.list_checkpoints, "Show what each task has committed.", checkpoints.EXAMPLES),
     ("checkpoint export", checkpoints.export, "Write the positions of all tasks to a file.", checkpoints.EXPORT_EXAMPLES),
     ("checkpoint import", checkpoints.import_, "Resume from exported positions.", checkpoints.IMPORT_EXAMPLES),

@@ -87,22 +87,22 @@ def set_scale(
             fail(preview.refusal)
         if not (preview.effects or preview.superseded):
             there = f"application {target.application} has {request_text(preview.request)} already"
-            report(json, _described(preview, None), there)
+            report(json, scale_document(preview, None), there)
             return
         if preview.is_requested:
             soon = "the running job applies it as soon as it can, see headrace status"
             when = soon if scales.is_running else "it takes effect at the next start"
             already = f"application {target.application}: {request_text(preview.request)} is requested already; {when}"
-            report(json, _described(preview, None), already)
+            report(json, scale_document(preview, None), already)
             return
         if not json:
             _print_preview(target.application, preview, scales.is_running)
         elif not yes:
-            print_json(_described(preview, None))
+            print_json(scale_document(preview, None))
         confirm("change it?", yes, json)
         id_ = scales.write(preview)
         when = _when(preview) if scales.is_running else "it takes effect at the next start"
-        report(json, _described(preview, id_), f"requested {request_text(preview.request)}: {id_}\n{when}")
+        report(json, scale_document(preview, id_), f"requested {request_text(preview.request)}: {id_}\n{when}")
 
 
 def _when(preview: ScalePreview) -> str:
@@ -146,7 +146,8 @@ def _size(effect: ScaleEffect) -> str:
     return f"{effect.state_bytes / 1e6:,.1f} MB"
 
 
-def _described(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
+def scale_document(preview: ScalePreview, id_: str | None) -> dict[str, Any]:
+    """For programs."""
     return {
         "request": id_,
         "factor": preview.request.factor,

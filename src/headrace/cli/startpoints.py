@@ -116,7 +116,7 @@ def list_startpoints(target: Target, json: JsonOption = False) -> None:
         found, unreadable = points.list(), points.unreadable()
     if json:
         requests = [{"request": id_, "detail": why} for id_, why in unreadable.items()]
-        shown = [_described(one) for one in found]
+        shown = [startpoint_document(one) for one in found]
         print_json({"application": target.application, "startpoints": shown, "unreadable": requests})
         return
     if not found and not unreadable:
@@ -192,11 +192,12 @@ def opened_startpoints(target: Target) -> Startpoints:
 
 
 def _print_startpoints(found: Iterable[KnownStartpoint]) -> None:
-    shown = [_described(one) | {"startpoint": startpoint_text(one.entry.startpoint)} for one in found]
+    shown = [startpoint_document(one) | {"startpoint": startpoint_text(one.entry.startpoint)} for one in found]
     print_table(list(_COLUMNS), [[one[key] for key in _COLUMNS.values()] for one in shown], right=("partition",))
 
 
-def _described(known: KnownStartpoint) -> dict[str, Any]:
+def startpoint_document(known: KnownStartpoint) -> dict[str, Any]:
+    """For programs."""
     entry, record = known.entry, known.record
     return {
         "id": entry.id,

@@ -44,11 +44,11 @@ def get(
     The exit code is 1 where there is nothing under the key. On Kafka it reads state where a job that is started in this
     folder keeps it, unless `state_uri` is set.
     """
-    view = _view(store, target)
+    view = view_of(store, target)
     typed_key = key_of_text(key, view.form().key)
     entries = view.entries(typed_key)
     if json:
-        listed = list(map(_described, entries))
+        listed = list(map(entry_document, entries))
         print_json({"application": view.application, "store": store, "key": typed_key, "entries": listed})
     elif entries:
         _print_entries(entries)
@@ -65,13 +65,14 @@ def dump(
     json: JsonOption = False,
 ) -> None:
     """Write a whole store, as committed, to a Parquet file; an older file of that name is replaced."""
-    view = _view(store, target)
+    view = view_of(store, target)
     entries = view.write_parquet(output)
     written = {"application": view.application, "store": store, "entries": entries, "file": str(output)}
     report(json, written, f"wrote {entries:,} entries to {output}, as Parquet")
 
 
-def _view(store: str, target: Target) -> StateView:
+def view_of(store: str, target: Target) -> StateView:
+    """A store of the target."""
     from headrace.client.state_reader import StateView
     from headrace.client.store_form import serdes_in
 
@@ -105,7 +106,8 @@ def key_of_text(text: str, serde: Serde) -> Any:
     return text
 
 
-def _described(entry: StoredEntry) -> dict[str, Any]:
+def entry_document(entry: StoredEntry) -> dict[str, Any]:
+    """For programs."""
     window = None if entry.window is None else {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
     known = {"task": entry.task, "window": window, "at": iso(entry.at_us), "sub": entry.sub or None, "value": entry.value}
     known["expires"] = iso(entry.expires_us)
@@ -113,7 +115,7 @@ def _described(entry: StoredEntry) -> dict[str, Any]:
 
 
 def _print_entries(entries: list[StoredEntry]) -> None:
-    rows = [_described(entry) | {"value": msgspec.json.encode(plain(entry.value)).decode()} for entry in entries]
+    rows = [entry_document(entry) | {"value": msgspec.json.encode(plain(entry.value)).decode()} for entry in entries]
     if len(rows) == 1 and set(rows[0]) == {"task", "value"}:
         print(rows[0]["value"])
         return

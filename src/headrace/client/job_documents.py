@@ -1,5 +1,7 @@
-"""What other processes tell of a job, for programs: its status, its tasks, its history. The commands print it with `--json`, and
-the pages of `headrace ui` show it."""
+"""What other processes tell of a job, for programs: its status, its tasks, its history.
+
+The commands print it with `--json`, the pages of `headrace ui` show it.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from headrace.core.keys.key_layout import TIME_BYTES, bucket_range, split_state_
 from headrace.core.keys.long_keys import entry_of, stored_key
 from headrace.core.topology.compatibility import in_use
 from headrace.errors import HeadraceError, StateError
-from headrace.model.checkpoint import Head
+from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
 from headrace.serdes.typed import V
@@ -59,12 +59,13 @@ class StoredEntry:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What is committed of one store at one moment: its form, and the state of each task that has a part of it, in
-    `database`."""
+    `database`; `checkpoints`: of these and of the other tasks that may have one."""
 
     database: str
     form: StoreForm
     model: JobModel
     heads: Mapping[TaskModel, Head]
+    checkpoints: Mapping[TaskModel, Checkpoint]
 
 
 class StateView(Generic[V]):
@@ -103,7 +104,18 @@ class StateView(Generic[V]):
 
     def entries(self, key: Any) -> list[StoredEntry]:
         """All entries under `key`, by task, then by sub-key or time."""
-        return self._retried(lambda committed, files: self._entries(committed, files, key))
+        return self.entries_as_of(key)[0]
+
+    def entries_as_of(self, key: Any) -> tuple[list[StoredEntry], list[Checkpoint]]:
+        """The same, with the checkpoints of the tasks that may have the key: up to where they had read when that was so."""
+
+        def read(committed: Committed, files: Any) -> tuple[list[StoredEntry], list[Checkpoint]]:
+            key_bytes = committed.form.key.encode(key)
+            prefix, routing = state_key(key_bytes), routing_key(committed.form.key, key_bytes)
+            asked = [one for task, one in committed.checkpoints.items() if _may_hold(task, committed, prefix, routing)]
+            return self._entries(committed, files, key), asked
+
+        return self._retried(read)
 
     def form(self) -> StoreForm:
         """What the store's bytes mean."""
@@ -112,10 +124,17 @@ class StateView(Generic[V]):
     def to_arrow(self) -> pa.Table:
         """The whole store as a pyarrow Table: key, window_start and window_end, at or sub where there are, value,
         expires_at where entries expire."""
+        return self.to_arrow_as_of()[0]
+
+    def to_arrow_as_of(self) -> tuple[pa.Table, list[Checkpoint]]:
+        """The same, with the checkpoints that it is of."""
         from headrace.client.state_export import table_of
 
         return self._retried(
-            lambda committed, files: table_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
+            lambda committed, files: (
+                table_of(committed.form, entries_of(committed.heads.values(), files, committed.database)),
+                list(committed.checkpoints.values()),
+            )
         )
 
     def to_df(self) -> pd.DataFrame:
@@ -180,11 +199,11 @@ class StateView(Generic[V]):
             raise StateError(f"application {self.application!r} has no store {self.name!r}", hint)
         form = parsed(stores[self.name], self._serdes)
         tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
-        known = {task: checkpoints[task.name].head for task in tasks if task.name in checkpoints}
-        heads = {task: head for task, head in known.items() if head is not None}
+        known = {task: checkpoints[task.name] for task in tasks if task.name in checkpoints}
+        heads = {task: one.head for task, one in known.items() if one.head is not None}
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
-        return Committed(model.databases.get(self.name, self.name), form, model, heads)
+        return Committed(model.databases.get(self.name, self.name), form, model, heads, known)
 
     def _check_place(self, files: Any) -> None:
         """`StateError` where no state is looked for in the right place: only an embedded log says where state is, too."""

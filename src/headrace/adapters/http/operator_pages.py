@@ -1,0 +1,141 @@
+"""The pages for the operators of an application: one that shows it, events that keep it fresh, the state by key, changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from importlib.resources import files
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headrace.errors import HeadraceError
+
+LOG = logging.getLogger("headrace.http")
+EVERY_S = 1.0
+STREAMS_MAX = 32  # pages that are kept fresh at once
+LIMIT_MAX = 1_000
+_JSON = "application/json"
+_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_STATIC = {
+    path.name: (path.read_bytes(), _TYPES[path.name.rpartition(".")[2]])
+    for path in files("headrace.adapters.http").joinpath("static").iterdir()
+    if path.name.rpartition(".")[2] in _TYPES
+}
+
+
+class View(Protocol):
+    """What is shown, and changed. Each may wait for the system; `HeadraceError` for what is not there, or cannot be done.
+    `cleaned`: what may be shown of a value."""
+
+    def overview(self) -> bytes: ...
+    def picture(self) -> str: ...
+    def state(self, store: str, key: str) -> dict[str, Any]: ...
+    def range(self, store: str, start: str | None, end: str | None, limit: int) -> dict[str, Any]: ...
+    def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]: ...
+    def cleaned(self, value: Any) -> Any: ...
+
+
+def operator_pages(view: View) -> Starlette:
+    """The pages of one application."""
+    pages = _Pages(view)
+    routes = [
+        Route("/", pages.page),
+        Route("/static/{name}", pages.static),
+        Route("/api/overview", pages.overview),
+        Route("/api/picture", pages.picture),
+        Route("/api/events", pages.events),
+        Route("/state/{store}", pages.state_range),
+        Route("/state/{store}/{key:path}", pages.state),
+        Route("/api/{mode}/{what}", pages.change, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
+
+
+class _Pages:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._streaming = 0
+
+    async def page(self, request: Request) -> Response:
+        return _static("index.html")
+
+    async def static(self, request: Request) -> Response:
+        return _static(request.path_params["name"])
+
+    async def overview(self, request: Request) -> Response:
+        return await self._answered(self._view.overview)
+
+    async def picture(self, request: Request) -> Response:
+        return Response(await run_in_threadpool(self._view.picture), media_type=_TYPES["html"])
+
+    async def events(self, request: Request) -> Response:
+        if self._streaming >= STREAMS_MAX:
+            return _json({"error": f"{STREAMS_MAX} pages are kept fresh already"}, 503)
+        self._streaming += 1
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        try:
+            while not await request.is_disconnected():
+                try:
+                    found = await run_in_threadpool(self._view.overview)
+                except HeadraceError as error:
+                    found = msgspec.json.encode({"problem": self._view.cleaned(error.message)})
+                yield b"data: " + found + b"\n\n"
+                await asyncio.sleep(EVERY_S)
+        finally:
+            self._streaming -= 1
+
+    async def state(self, request: Request) -> Response:
+        store, key = request.path_params["store"], request.path_params["key"]
+        return await self._answered(lambda: self._view.state(store, key))
+
+    async def state_range(self, request: Request) -> Response:
+        given, store = request.query_params, request.path_params["store"]
+        limit = given.get("limit", "100")
+        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= LIMIT_MAX):
+            return _json({"error": f"limit: expected 1 to {LIMIT_MAX}"}, 400)
+        return await self._answered(lambda: self._view.range(store, given.get("from"), given.get("to"), int(limit)))
+
+    async def change(self, request: Request) -> Response:
+        mode, what = request.path_params["mode"], request.path_params["what"]
+        if mode not in ("preview", "change"):
+            return _json({"error": "not found"}, 404)
+        try:
+            given = msgspec.json.decode(await request.body())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            given = None
+        if not isinstance(given, dict):
+            return _json({"error": "expected a JSON object"}, 400)
+        return await self._answered(lambda: self._view.change(what, given, is_wanted=mode == "change"))
+
+    async def _answered(self, look: Callable[[], Any]) -> Response:
+        try:
+            found = await run_in_threadpool(look)
+        except HeadraceError as error:
+            LOG.info("a page was refused: %s", error.message)
+            return _json(self._view.cleaned({"error": error.message, "hint": error.hint}), 400)
+        return Response(found, media_type=_JSON) if isinstance(found, bytes) else _json(found)
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return _json({"error": "not found" if status == 404 else "that is not answered here"}, status)
+
+
+def _static(name: str) -> Response:
+    if name not in _STATIC:
+        return _json({"error": "not found"}, 404)
+    data, kind = _STATIC[name]
+    return Response(data, media_type=kind)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value, enc_hook=str), status, media_type=_JSON)
