@@ -31,7 +31,7 @@ from headrace.model.durations import time_ago_us, time_text
 
 FRESH_S = 0.9  # what is shown is at most so old
 HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX = 100, 100, 200
-_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/'\"`,;:()]+/)+")
+_PATH = re.compile(r"(?<![\w/.])/(?:[^\s/'\"`,;:()]+/)+")
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
 
 
