@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,11 @@ SECRET = "hunter2-of-the-tests"
 SCRIPT = "<script>alert(1)</script>"
 PARTS = [
     "", "/", "api", "overview", "events", "picture", "preview", "change", "startpoint", "elasticity", "stop", "state", "counts",
-    "static", "index.html", "app.js", "..", "%2e%2e", "%2f", "etc", "passwd", "%00", "a" * 3_000, "é", "%ff", "x;y", "*", SCRIPT,
-    "k1", "-1", "9" * 40, "{}", "?", "#",
+    "static", "index.html", "app.js", "..", "%2e%2e", "%2f", "etc", "passwd", "%00", "a" * 3_000, "é", "%ff", "x;y", "*",
+    SCRIPT, "k1", "-1", "9" * 40, "{}", "?", "#",
 ]  # fmt: skip
 HEADERS: dict[str, list[str]] = {
-    "host": ["localhost", "127.0.0.1:80", "evil.example", "", "localhost.evil.example", "127.0.0.1@evil.example", "[::1", "::1"],
+    "host": ["localhost", "127.0.0.1:80", "evil.example", "", "localhost.evil.example", "127.0.0.1@evil.example", "[::1"],
     "origin": ["http://localhost", "null", "http://evil.example", "file://", "\x7f", "http://localhost:99999", ""],
     "content-type": ["application/json", "text/plain", "multipart/form-data; boundary=x", ""],
     "content-length": ["0", "-1", "1e9", "9" * 30, "12"],
@@ -46,13 +45,13 @@ BODIES: list[Any] = [
     b"", b"{", b"[" * 10_000, b"null", b"{}", b"\xff\xfe", b'"x"', b"x" * (BODY_BYTES_MAX + 1),
     {"stream": "in", "position": "earliest"}, {"stream": "in", "position": -1}, {"stream": ["in"]}, {"stream": "x" * 5_000},
     {"stream": SCRIPT, "position": SCRIPT}, {"stream": "in", "position": 10**30}, {"stream": "in", "position": "1 eon ago"},
-    {"stream": "in", "position": "earliest", "partition": -7, "state": "lost"}, {"factor": 3}, {"factor": "2"}, {"factor": 10**12},
-    {"factor": 2, "sub_topology": "../x"}, {"containers": -1}, {"containers": True},
+    {"stream": "in", "position": "earliest", "partition": -7, "state": "lost"}, {"factor": 3}, {"factor": "2"},
+    {"factor": 10**12}, {"factor": 2, "sub_topology": "../x"}, {"containers": -1}, {"containers": True},
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorView]:
+def view(tmp_path_factory: pytest.TempPathFactory) -> OperatorView:
     folder = tmp_path_factory.mktemp("operations")
     places = {"system": f"log:{folder / 'log'}", "local_store_dir": str(folder / "stores"), "state_uri": str(folder / "state")}
     app = hr.App("shop", config={**places, "kafka.sasl.password": SECRET})
@@ -62,7 +61,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorView]:
         log.create_stream("out", 1)
         log.produce("in", [(SCRIPT, "v"), ("k1", "v")], key=hr.String(), value=hr.String())
     wiring.start(app, until="caught-up", engine=InlineEngine(run_container)).wait(30)
-    yield OperatorView(Target("shop", wiring.config_of(app), app))
+    return OperatorView(Target("shop", wiring.config_of(app), app))
 
 
 def client_of(view: OperatorView, token: str | None = None) -> TestClient:
@@ -127,7 +126,8 @@ def test_a_change_is_refused_unless_it_is_allowed(view: OperatorView) -> None:
     allowed = OperatorView(view._target, allow_changes=True)
     preview = client_of(allowed).post("/api/preview/startpoint", json=given)
     assert preview.json()["read_again"] == 2 and stored(view) == before
-    assert client_of(allowed).post("/api/change/startpoint", json=given, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    from_elsewhere = client_of(allowed).post("/api/change/startpoint", json=given, headers={"sec-fetch-site": "cross-site"})
+    assert from_elsewhere.status_code == 403
     assert stored(view) == before
     assert len(client_of(allowed).post("/api/change/startpoint", json=given).json()["startpoints"]) == 2
     assert stored(view) != before
