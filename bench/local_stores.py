@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.adapters.lmdb import close_idle, open_task_store, seal
 from headrace.model.checkpoint import Head
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.state.task_state import TaskState
 

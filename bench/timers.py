@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.adapters.lmdb import close_idle, open_task_store
 from headrace.core.keys.key_layout import SLOTS, time_of
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.worker.operators.expiry import due_entries, earliest_us
 from headrace.worker.operators.timer_store import Timers
 from headrace.worker.state.task_state import TaskState

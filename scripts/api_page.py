@@ -51,7 +51,7 @@ _SYSTEM_METHODS = (
 )
 _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
     [(hr.App, "preview_of"), (AppDeclaration, "preview_of"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
-    + [(StateView, name) for name in ("form", "entries", "write_parquet")]
+    + [(StateView, name) for name in ("form", "entries", "entries_as_of", "write_parquet", "to_arrow_as_of")]
     + [(Startpoints, name) for name in ("deletable_of", "deletable_in")]
     + [(RunningJob, "status")]  # the job says more of it
 )  # what the framework itself calls

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from headrace.client.scales import elasticity
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
-    from headrace.client.state_reader import StateView
+    from headrace.client.state_reader import JobState, StateView, state
     from headrace.core.topology.description_types import TopologyDescription
     from headrace.driver.job import Job
     from headrace.driver.job_status import JobStatus, RunStatus
@@ -102,7 +102,7 @@ __all__ = [
     "Tumbling", "Hopping", "Session", "until_window_closes",
     # processors
     "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView", "WindowStore", "WindowStoreView",
-    "StateView",
+    "state", "JobState", "StateView",
     # serdes
     "Serde", "Bytes", "Double", "Int", "Long", "String", "Json", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry",
     "Windowed", "WindowedKey",
@@ -129,11 +129,13 @@ _LATER = {
     "RunStatus": "headrace.driver.job_status",
     "StartpointManager": "headrace.client.startpoint_manager",
     "StateView": "headrace.client.state_reader",
+    "JobState": "headrace.client.state_reader",
     "Streams": "headrace.ports",
     "autosizing": "headrace.client.autosizing",
     "elasticity": "headrace.client.scales",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",
+    "state": "headrace.client.state_reader",
 }
 
 

@@ -48,6 +48,23 @@ def test_a_count_is_read_by_key(app: hr.App) -> None:
     assert app.state("per-shop").get("nobody", 0) == 0
 
 
+def test_the_state_of_an_application_is_read_by_its_app_and_by_its_name(app: hr.App) -> None:
+    by_app, by_name = hr.state(app), hr.state("shop", "log:./data")
+    assert by_app.stores == by_name.stores == sorted(["per-shop", "per-item", "dearest", "last", "history"])
+    for state in (by_app, by_name):
+        assert state["per-shop"].get("shop-0") == app.state("per-shop").get("shop-0")
+    with pytest.raises(StateError, match="has no store 'per-shoe'"):
+        by_name["per-shoe"].get("x")
+
+
+def test_what_is_read_is_said_up_to_where_it_is_so(app: hr.App) -> None:
+    entries, as_of = app.state("per-shop").entries_as_of("shop-0")
+    table, whole = app.state("per-shop").to_arrow_as_of()
+    assert [entry.value for entry in entries] == [SALES // SHOPS] and table.num_rows == SHOPS
+    read = sum(position for one in whole for position in one.positions.values())
+    assert read == SALES and {one.task for one in as_of} <= {one.task for one in whole}
+
+
 def test_windows_of_a_key_are_read_together_and_alone(app: hr.App) -> None:
     state = app.state("per-item")
     for item, expected in windows_of_items().items():

@@ -19,7 +19,7 @@ from headrace.demo.run import APPLICATION, OUTPUT, Place, run
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a first Spark job on a busy machine takes its time
 

@@ -29,7 +29,7 @@ from headrace.exchange.messages import TaskPlan, decoded_plan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, DriverLease, RoundCommit
-from headrace.state.files import task_folder_of
+from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker import entry as worker
 from headrace.wiring.worker import worker_state
 from headrace.wiring.worker.log_worker import LogWorkerPorts

@@ -25,7 +25,7 @@ from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, Stat
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import DriverLease
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(2)]
 BEHIND = TaskName(PartitionGroup(0), "a")

@@ -19,7 +19,7 @@ from typing import Any
 import headrace as hr
 from groups.child import Run, application
 from headrace.driver.maintenance.state_versions import versions_of
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from support.broker import read_topic
 from support.children import Children
 

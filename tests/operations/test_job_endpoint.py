@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.common.server_process import free_ports
-from headrace.adapters.http.exposition import exposition
+from headrace.adapters.http.job_pages import exposition
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
 from headrace.core.metrics.series import series_max, series_of
 from headrace.core.metrics.table import METRICS, MetricLabel, MetricValues

@@ -1,6 +1,6 @@
 """Holds the import table against the code, read with `ast`: what a module imports, wherever in it, counts.
 
-    cli, testing -> demo -> application -> client -> wiring -> driver | worker | dsl | adapters -> serdes, state, group
+    cli, testing -> demo -> application -> client -> wiring -> driver | worker | dsl | adapters -> serdes, state_files, group
     -> exchange, codec -> ports, coordination, config -> core -> model -> errors -> terminal_text
 
 A module may import what is on a lower level, and its own group; never another group of its own level. So the driver and the
@@ -29,7 +29,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"core", "record"}),
     frozenset({"ports", "coordination", "config", "environment"}),
     frozenset({"exchange", "codec"}),
-    frozenset({"serdes", "state", "group", "adapters.common"}),
+    frozenset({"serdes", "state_files", "group", "adapters.common"}),
     frozenset({"driver", "worker", "dsl", "adapters"}),
     frozenset({"wiring"}),
     frozenset({"client"}),

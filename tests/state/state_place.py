@@ -17,7 +17,7 @@ from typing import Any
 from headrace.adapters.lmdb import TaskStore, open_task_store, seal
 from headrace.exchange.fold import FoldToMake
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring.worker.fold_process import make_fold
 from headrace.worker.state.task_state import TaskState
 

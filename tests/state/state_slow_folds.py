@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.state import folds
+from headrace.state_files import folds
 from headrace.wiring.worker.fold_process import fold_what_is_read
 
 merged = folds.merged

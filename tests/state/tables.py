@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.model.checkpoint import StateFile, StateFileKind
-from headrace.state.batches import SCHEMA, batches_of
-from headrace.state.files import StateFiles
+from headrace.state_files.batches import SCHEMA, batches_of
+from headrace.state_files.files import StateFiles
 
 
 def table_in(files: StateFiles, file: StateFile) -> pa.Table:

@@ -207,7 +207,7 @@ def test_one_that_failed_is_tried_again_later(
     task.folds.begin(head, 0)
     assert task.record.read_bytes() == data, "not at once"
     os.utime(task.record, (0, 0))
-    with caplog.at_level(logging.WARNING, "headrace.state"):
+    with caplog.at_level(logging.WARNING, "headrace.state_files"):
         task.folds.begin(head, 0)
     assert "no space left" in caplog.text
     task.until_ended()

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring.folders import check_sign, sign, sign_in
 from state.tables import table_in, write_table
 

@@ -31,7 +31,7 @@ from headrace.exchange.store_restoring import (
     encoded_stores_to_restore,
 )
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
-from headrace.state.batches import batches_of
+from headrace.state_files.batches import batches_of
 from headrace.wiring.worker import store_restoring
 from headrace.wiring.worker.location import location_of
 from headrace.wiring.worker.restore_folder import RestoreFolder

@@ -27,8 +27,8 @@ from headrace.driver.maintenance.state_garbage import StateGarbage
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile
 from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
-from headrace.state import files as state_files
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state_files import files as state_files
+from headrace.state_files.files import StateFiles, task_folder_of
 from headrace.wiring.worker.background_folds import BackgroundFolds
 from headrace.worker.state.task_state import TaskState
 

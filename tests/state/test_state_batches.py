@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.state import batches as state_batches
-from headrace.state.batches import batches_of, batches_of_entries, merged
+from headrace.state_files import batches as state_batches
+from headrace.state_files.batches import batches_of, batches_of_entries, merged
 
 keys = st.binary(min_size=1, max_size=2)
 layers = st.lists(st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c"]), keys), st.none() | st.binary(max_size=2)))

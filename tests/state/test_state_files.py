@@ -14,9 +14,9 @@ import pytest
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
-from headrace.state import files as state_files
-from headrace.state.batches import batches_of
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state_files import files as state_files
+from headrace.state_files.batches import batches_of
+from headrace.state_files.files import StateFiles, task_folder_of
 from state.tables import table_in, write_table
 
 ROWS = {"db": ["a", "a", "b"], "key": [b"1", b"2", b"1"], "value": [b"x", None, b""]}
@@ -191,5 +191,5 @@ def test_task_folders_are_single_folders_and_differ() -> None:
 
 def test_reading_by_key_loads_no_more_than_it_needs() -> None:
     """`headrace state get` is to be quick: a part of Arrow that only folds need is left out."""
-    code = "import sys, headrace.client.state_reader, headrace.state.files; print('pyarrow.compute' in sys.modules)"
+    code = "import sys, headrace.client.state_reader, headrace.state_files.files; print('pyarrow.compute' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -17,7 +17,7 @@ from headrace.adapters.lmdb import store_status as marks
 from headrace.adapters.lmdb.store_status import StoreStatus, read_status, write_status
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
-from headrace.state.batches import batch_of
+from headrace.state_files.batches import batch_of
 from headrace.worker.state.task_state import TaskState
 
 ROUNDS: list[Changes] = [
@@ -76,7 +76,7 @@ def test_a_state_that_is_restored_as_it_should_be_is_no_trouble(place: Place, ca
         "the machine was restarted": lambda: place.open(states[1][0], boot_id="boot-2"),
     }
     for said, opened in causes.items():
-        with caplog.at_level(logging.INFO, "headrace.state"), opened() as store:
+        with caplog.at_level(logging.INFO, "headrace.state_files"), opened() as store:
             assert store.notes[0].startswith("rebuilt from its state files")
             assert said in store.notes[0]
             assert store.notes[1].startswith("restored 2 entries from 1 state file in ")

@@ -198,7 +198,7 @@ def test_the_longest_key_and_a_large_value_are_kept(place: Place) -> None:
 
 
 def test_a_value_that_is_too_large_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.state.batches.VALUE_BYTES_MAX", 10)
+    monkeypatch.setattr("headrace.state_files.batches.VALUE_BYTES_MAX", 10)
     with pytest.raises(StateError, match="a value of 11 bytes"):
         place.round(None, {"a": {b"1": b"x" * 11}})
 

@@ -89,7 +89,7 @@ def test_local_stores_are_used_as_they_are_in_the_same_boot_or_sealed(
             booted(mark, boot_id())
         if not sealed:
             mark.write_text(json.dumps(json.loads(mark.read_text()) | {"content": ""}))
-    with caplog.at_level("INFO", "headrace.state"), job.system(tmp_path) as url:
+    with caplog.at_level("INFO", "headrace.state_files"), job.system(tmp_path) as url:
         job.finish(job, tmp_path, url)
         check_result(job, version, tmp_path, url)
     rebuilt = [text for text in caplog.messages if "rebuilt" in text or "restored" in text]

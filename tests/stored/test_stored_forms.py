@@ -32,7 +32,7 @@ from headrace.core.topology.operator_changes import RunOperator
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.serdes import scalars
-from headrace.state import files as state_files
+from headrace.state_files import files as state_files
 from headrace.worker.operators import aggregate
 from stored.archives import archive_of, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS

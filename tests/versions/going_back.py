@@ -18,7 +18,7 @@ from headrace.core.topology.program import Program
 from headrace.driver.maintenance.state_garbage import files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, versions_of
 from headrace.model.checkpoint import Checkpoint
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.testing.stores import StoredView
 
 Choice = Callable[[Sequence[StateVersion], Checkpoint], StateVersion]

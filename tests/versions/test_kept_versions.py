@@ -18,7 +18,7 @@ from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.testing import Driver
 from headrace.testing.driver import START
 from headrace.worker.state import folding

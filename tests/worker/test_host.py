@@ -27,7 +27,7 @@ def test_the_machine_is_the_one_of_this_process() -> None:
 def test_a_machine_that_was_started_again_rebuilds_its_stores_though_the_driver_was_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    with Driver(counting()) as driver, caplog.at_level(logging.INFO, "headrace.state"):
+    with Driver(counting()) as driver, caplog.at_level(logging.INFO, "headrace.state_files"):
         driver.send("words", "k", "a")
         driver.run()
         monkeypatch.setattr(holders, "BOOT_ID_FILE", tmp_path / "boot_id")
@@ -51,7 +51,7 @@ def test_a_driver_on_another_host_makes_no_store_rebuild(
         return replace(before(run_id, now_us), host="another", boot_id="another-boot")
 
     monkeypatch.setattr(holders, "this_process", elsewhere)
-    with Driver(counting(), directory=tmp_path) as driver, caplog.at_level(logging.INFO, "headrace.state"):
+    with Driver(counting(), directory=tmp_path) as driver, caplog.at_level(logging.INFO, "headrace.state_files"):
         driver.send("words", "k", "b")
         driver.run()
         assert [(one.key, one.value) for one in driver.read("out", value=hr.Long())][-1] == ("k", 2)

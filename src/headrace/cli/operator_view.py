@@ -191,8 +191,8 @@ def _document(value: dict[str, Any]) -> dict[str, Any]:
 def shown(value: Any) -> Any:
     """The same with every text in it without the folders of files.
 
-    >>> shown({"why": "cannot read /var/lib/a/b.arrow (gone)", "at": "a/b", "n": 1})
-    {'why': 'cannot read b.arrow (gone)', 'at': 'a/b', 'n': 1}
+    >>> shown({"why": "cannot read /var/lib/a/b.arrow (moved)", "at": "a/b", "n": 1})
+    {'why': 'cannot read b.arrow (moved)', 'at': 'a/b', 'n': 1}
     """
     if isinstance(value, str):
         return _PATH.sub("", value)

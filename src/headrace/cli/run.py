@@ -16,12 +16,15 @@ from headrace.cli.targets import (
     ProcessorIdOption,
     RenameStoreOption,
     SetOption,
+    Target,
     with_group,
     with_store_changes,
 )
+from headrace.cli.ui import PORT, AllowChangesOption, pages
 
 if TYPE_CHECKING:
-    from headrace.driver.job_status import JobStatus
+    from headrace.application import App
+    from headrace.driver.job_status import JobStatus, RunStatus
 
 EXAMPLES = """\
 headrace run flights.py                       until Ctrl-C or SIGTERM
@@ -54,6 +57,8 @@ def run(
     drop_store: DropStoreOption = None,
     rename_store: RenameStoreOption = None,
     set_: SetOption = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Show it in a browser too, as `headrace ui` does.")] = False,
+    allow_changes: AllowChangesOption = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress display.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -68,7 +73,12 @@ def run(
 
     overrides = with_group(with_store_changes(set_, drop_store, rename_store), coordinator, processor_id)
     loaded = load_app(app, overrides, say)
-    status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
+    if allow_changes and not ui:
+        raise typer.BadParameter("--allow-changes goes with --ui")
+    if ui:
+        status = _run_with_pages(loaded, until, overrides, allow_changes, progress=not no_progress)
+    else:
+        status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:
         print_json(status)
     config = wiring.config_of(loaded, overrides)
@@ -81,6 +91,21 @@ def run(
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
+
+
+def _run_with_pages(
+    app: App, until: str | None, overrides: list[str], allow_changes: bool, *, progress: bool
+) -> RunStatus:
+    from headrace.wiring.foreground import wait_for
+
+    job = wiring.start(app, until, overrides=overrides, log=say)
+    target = Target(app.name, wiring.config_of(app, overrides), app)
+    try:
+        with pages(target, "127.0.0.1", PORT, allow_changes, job.stop):
+            return wait_for(job, progress)
+    finally:
+        if job.is_running:
+            job.stop()
 
 
 def _summary(status: JobStatus, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""What other processes tell of a job, for programs: its status, its tasks, its history.
+"""A job as other processes see it, for programs: its status, its tasks, its history.
 
 The commands print it with `--json`, the pages of `headrace ui` show it.
 """

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace import wiring
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
+from headrace.client.application_client import named
 from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
@@ -26,6 +27,7 @@ from headrace.errors import HeadraceError, StateError
 from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
+from headrace.model.topology import Topology
 from headrace.serdes.typed import V
 from headrace.serdes.windowed import WindowedKey
 from headrace.wiring.folders import state_uri_of, whole_file
@@ -42,6 +44,32 @@ _D = TypeVar("_D")
 def open_state(app: Any, name: str) -> StateView:
     """The state of the store `name` of an application."""
     return StateView(name, app.name, wiring.config_of(app), serdes_in(app.topology()))
+
+
+def state(application: Any, system: str | None = None) -> JobState:
+    """The state of an application, by its `App` or by its name, as committed: `hr.state(app)["counts"]`.
+
+    `system` is the URL of where it runs, as configured if None."""
+    return JobState(*named(application, system))
+
+
+class JobState:
+    """The stores of one application. Each look at it is at what is committed then."""
+
+    def __init__(self, application: str, config: Config, topology: Topology | None = None) -> None:
+        self.application, self._config = application, config
+        self._serdes = {} if topology is None else serdes_in(topology)
+
+    def __getitem__(self, store: str) -> StateView[Any]:
+        """A store by its name; what is wrong with that is said when it is read."""
+        return StateView(store, self.application, self._config, self._serdes)
+
+    @property
+    def stores(self) -> list[str]:
+        """The names of its stores."""
+        with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as opened:
+            model = opened.job_store(self.application).job_model()
+        return [] if model is None else sorted(in_use(model.stores))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +169,10 @@ class StateView(Generic[V]):
         """The same as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
+    def to_spark(self, session: Any) -> Any:
+        """The same as a DataFrame of this Spark session. It holds what is committed now; what comes later is not in it."""
+        return session.createDataFrame(self.to_arrow())
+
     def write_parquet(self, path: Path) -> int:
         """Write the store to a Parquet file, whole or not at all; the number of entries."""
         import pyarrow.parquet as pq
@@ -168,7 +200,7 @@ class StateView(Generic[V]):
 
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
-        from headrace.state.files import StateFiles
+        from headrace.state_files.files import StateFiles
 
         files = StateFiles(state_uri_of(self._config))
         committed = self._committed()
@@ -238,7 +270,7 @@ def _may_hold(task: TaskModel, committed: Committed, prefix: bytes, routing: byt
 
 def entries_of(heads: Iterable[Head | None], files: Any, database: str) -> Iterator[tuple[bytes, bytes]]:
     """The entries (layout key, bytes) of one database of tasks whose states are `heads`."""
-    from headrace.state.batches import db_of, merged
+    from headrace.state_files.batches import db_of, merged
 
     for head in heads:
         for batch in merged([files.batches(file) for file in head.files]) if head is not None else ():
@@ -250,7 +282,7 @@ def entries_of(heads: Iterable[Head | None], files: Any, database: str) -> Itera
 
 def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:
     """The newest value (None: deleted) of every entry that is stored under a key that begins with `prefix`."""
-    from headrace.state.batches import db_of
+    from headrace.state_files.batches import db_of
 
     found: dict[bytes, bytes | None] = {}
     for file in reversed(head.files):

@@ -15,7 +15,7 @@ from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)

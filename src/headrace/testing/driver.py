@@ -43,7 +43,7 @@ from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Process, Source, Topology
 from headrace.record import Record
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.testing.stores import StoredView, encoded, serdes_of
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import launched

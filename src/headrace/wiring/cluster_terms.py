@@ -12,7 +12,7 @@ from headrace.core.affinity.admission import Admission
 from headrace.environment import checked_folder
 from headrace.errors import ConfigError, StateError
 from headrace.exchange.engine import Engine, WorkerCheck
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, state_uri_of
 from headrace.wiring.worker.greeting import answer_to, versions_here
 

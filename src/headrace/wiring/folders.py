@@ -20,7 +20,7 @@ from headrace.errors import SetupError, StateError
 from headrace.wiring.worker.location import local_folder_of
 
 if TYPE_CHECKING:
-    from headrace.state.files import StateFiles
+    from headrace.state_files.files import StateFiles
 
 _SHOWN_MAX = 200
 _WRITER_S, _LOOK_S = 5.0, 0.05

@@ -26,7 +26,7 @@ from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.exchange.engine import Engine, RestoreWork
 from headrace.ports import DriverLease
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder
 from headrace.wiring.group_terms import GroupTerms, check_group, open_terms

@@ -31,7 +31,7 @@ from headrace.model.topology import Node, Source, Topology
 from headrace.ports import DriverLease, ProcessorStore
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring import Application, open_configured
 from headrace.wiring.cluster_terms import (
     check_cluster_settings,
@@ -111,9 +111,7 @@ def launched(
         )
         cluster = None if address is None else ClusterView(engine, return_wait_s_of(config))
         builder = None if address else partial(StoreProcess, app.name, paths)
-        restoration = None
-        if cluster is not None:
-            restoration = StoreRestoration(engine.restore, lambda: cluster.present, app.name, paths)
+        restoration = None if cluster is None else StoreRestoration(engine.restore, cluster.slots, app.name, paths)
         removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
         retention = StoreRetention(removing, in_background=cluster is not None) if stateful else None
         backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)

@@ -16,10 +16,10 @@ from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.exchange.engine import Engine
 from headrace.model.tasks import TaskName
-from headrace.state.files import task_folder_of
+from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker.location import local_folder_of, location_of
 
-LOG = logging.getLogger("headrace.state")
+LOG = logging.getLogger("headrace.state_files")
 SEAL_S_MAX = 5.0
 SEAL_START_S_MAX = 25.0  # until workers on other machines begin to seal
 REMOVE_S_MAX = 60.0

@@ -1,4 +1,4 @@
-"""What stands before every page: who may ask, how much, and what an answer says of itself.
+"""What comes before every page: who may ask, how much, and what an answer says of itself.
 
 Pages of other sites cannot reach a server on this machine: `Host` must be an address or one of its own names (a name that was
 made to point here is none), and `Origin`, where there is one, the server itself. An error says nothing of this machine: that is

@@ -23,9 +23,9 @@ from headrace.adapters.lmdb.store_status import StoreStatus, read_status, write_
 from headrace.core.keys.heads import chain_of, in_order_of_loading
 from headrace.errors import StoreDamagedError
 from headrace.model.checkpoint import Head
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
-_log = logging.getLogger("headrace.state")
+_log = logging.getLogger("headrace.state_files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Build, Meta, packed
 from headrace.errors import DiskFullError, StateError, StoreDamagedError
-from headrace.state.batches import db_of
+from headrace.state_files.batches import db_of
 
 DATA_FILE = "data.mdb"
 MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full

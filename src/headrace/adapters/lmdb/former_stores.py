@@ -16,7 +16,7 @@ from headrace.adapters.lmdb.store_status import read_status
 from headrace.core.affinity.retention import FoundStore, unused_stores
 from headrace.model.tasks import TaskName
 
-_log = logging.getLogger("headrace.state")
+_log = logging.getLogger("headrace.state_files")
 
 
 def remove_former_stores(root: Path, tasks: Collection[TaskName]) -> int:

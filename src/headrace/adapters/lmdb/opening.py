@@ -28,9 +28,9 @@ from headrace.adapters.lmdb.store_status import StoreStatus, check_seal, read_st
 from headrace.core.keys.heads import added_files
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
-_log = logging.getLogger("headrace.state")
+_log = logging.getLogger("headrace.state_files")
 
 
 @contextmanager

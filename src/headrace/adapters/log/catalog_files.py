@@ -13,7 +13,7 @@ from headrace.adapters.log import commits
 from headrace.adapters.log.commit_marks import marks_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of
 from headrace.errors import SetupError, StorageError
-from headrace.state.durable import sync_file, sync_folder
+from headrace.state_files.durable import sync_file, sync_folder
 
 FILE_NAME = "catalog.sqlite"
 SCHEMA_VERSION = 1

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headrace.adapters.log.file_names import DATA_FOLDER
 from headrace.errors import StorageError
-from headrace.state.durable import make_durable_folder, sync_folder
+from headrace.state_files.durable import make_durable_folder, sync_folder
 
 MARKS_FOLDER = f"{DATA_FOLDER}/commits"
 _NAME = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{16})(-begun)?")

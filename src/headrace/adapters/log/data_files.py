@@ -25,7 +25,7 @@ from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
 from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA, refuse_too_large
 from headrace.errors import StorageError
-from headrace.state.durable import make_durable_folder, sync_folder
+from headrace.state_files.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger

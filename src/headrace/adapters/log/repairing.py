@@ -24,7 +24,7 @@ from headrace.adapters.log.file_names import QUARANTINE, data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
-from headrace.state.durable import make_durable_folder, sync_folder
+from headrace.state_files.durable import make_durable_folder, sync_folder
 
 _REPARTITION = "-repartition"
 

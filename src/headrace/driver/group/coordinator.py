@@ -35,7 +35,7 @@ from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.job_model import JobModel
 from headrace.ports import DriverLease
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.group")
 HEARTBEAT_S = 2.0

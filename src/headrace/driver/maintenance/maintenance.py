@@ -26,7 +26,7 @@ from headrace.driver.rounds.task_positions import by_ssp
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.model.checkpoint import Checkpoint
 from headrace.ports import CoordinatorStore, MetadataStore
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 
 _SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there
 

@@ -28,7 +28,7 @@ _MODULE = "headrace.wiring.worker.fold_process"
 _RECORD, _LOCK = "fold.json", "fold.lock"
 END_S = 10.0
 RETRY_S = 60.0  # after one that failed
-LOG = logging.getLogger("headrace.state")
+LOG = logging.getLogger("headrace.state_files")
 
 
 class FoldProcess:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from headrace.exchange.fold import FoldToMake, decoded_fold_record, decoded_fold_to_make, encoded_fold
 from headrace.exchange.texts import message_of
-from headrace.state.files import StateFiles
-from headrace.state.folds import fold_of
+from headrace.state_files.files import StateFiles
+from headrace.state_files.folds import fold_of
 
 NICENESS = 10  # the rounds come first
 IN_MEMORY_BYTES_MAX = 1024 * 1024  # of each file: there may be hundreds

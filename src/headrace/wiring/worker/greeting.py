@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.core.affinity.admission import Admission, WorkerAnswer
 from headrace.environment import VERSION, checked_folder
 from headrace.errors import HeadraceError
-from headrace.state.files import StateFiles
+from headrace.state_files.files import StateFiles
 from headrace.wiring.folders import sign_in
 from headrace.wiring.worker.location import local_folder_of, location_of
 

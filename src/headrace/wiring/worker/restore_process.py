@@ -20,7 +20,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, StoresToRestore, decoded_stores_to_restore
 from headrace.exchange.texts import message_of
 from headrace.model.tasks import TaskName
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state_files.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.wiring.worker.restore_folder import RestoreFolder
 

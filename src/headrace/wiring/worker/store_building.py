@@ -17,7 +17,7 @@ from headrace.errors import DiskFullError
 from headrace.exchange.store_builder import BuiltStore, StoresToBuild, decoded_stores, encoded_stores
 from headrace.exchange.texts import message_of
 from headrace.model.tasks import TaskName
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state_files.files import StateFiles, task_folder_of
 
 NICENESS = 10  # the rounds come first
 

@@ -24,7 +24,7 @@ from headrace.exchange.store_restoring import (
     encoded_stores_to_restore,
 )
 from headrace.model.checkpoint import Head, StateFile
-from headrace.state.files import task_folder_of
+from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker.location import local_folder_of, location_of
 from headrace.wiring.worker.restore_folder import RestoreFolder
 

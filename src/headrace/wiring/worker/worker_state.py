@@ -28,7 +28,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
-from headrace.state.files import StateFiles, task_folder_of
+from headrace.state_files.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.wiring.worker.background_folds import FOLDS, BackgroundFolds
 from headrace.wiring.worker.location import local_folder_of

@@ -20,9 +20,9 @@ from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFileKind, identity_of
-from headrace.state.batches import batches_of, batches_of_entries, check_sizes
-from headrace.state.files import StateFiles
-from headrace.state.folds import fold_of
+from headrace.state_files.batches import batches_of, batches_of_entries, check_sizes
+from headrace.state_files.files import StateFiles
+from headrace.state_files.folds import fold_of
 from headrace.worker.state.folding import FoldsInBackground, folded
 from headrace.worker.state.store_calls import UNTIMED, StoreCalls
 

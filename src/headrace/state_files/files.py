@@ -26,8 +26,8 @@ from pyarrow import fs
 from headrace.errors import StateError
 from headrace.model.checkpoint import Slots, StateFile, StateFileKind
 from headrace.model.tasks import TaskName
-from headrace.state.batches import SCHEMA, batches_within
-from headrace.state.durable import make_durable_folder, sync_folder
+from headrace.state_files.batches import SCHEMA, batches_within
+from headrace.state_files.durable import make_durable_folder, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024

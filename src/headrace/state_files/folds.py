@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import Slots, StateFile, StateFileKind
-from headrace.state.batches import merged
-from headrace.state.files import StateFiles
+from headrace.state_files.batches import merged
+from headrace.state_files.files import StateFiles
 
 
 def fold_of(
