@@ -16,7 +16,14 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 
 from support import class_archive
-from support.tiers import forbid_servers, heaviest_files_first, keep_files_in_memory, leave_soaking_out, mark_units
+from support.tiers import (
+    forbid_servers,
+    heaviest_files_first,
+    keep_files_in_memory,
+    leave_soaking_out,
+    mark_soaking,
+    mark_units,
+)
 from support.world import World, drop_kept_clients
 
 pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Kafka broker for all tests that need one
@@ -50,6 +57,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_soaking(items)
     leave_soaking_out(config, items)
     mark_units(items)
     if hasattr(config, "workerinput"):  # one of several processes

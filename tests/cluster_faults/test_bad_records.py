@@ -54,6 +54,12 @@ class Mixed(World):
         return found
 
 
+def counted(driver: Driver) -> int:
+    """The dead letters that the job has counted: far less work than to read them."""
+    found: int = source_of(driver.ask(status=True))["counters"].get("dead_letters", 0)
+    return found
+
+
 WORLD, place = Mixed, only_on("kafka")
 
 
@@ -74,7 +80,7 @@ def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: D
             if victim is not None:
                 cluster.kill_executor(victim)
             bad = sum(value == b"no json" for _, value, _ in orders + payments)
-            until(lambda least=bad: world.dead_letters().total() >= least, WAIT_S, lambda: f"{driver.ask(status=True)}")
+            until(lambda least=bad: counted(driver) >= least, WAIT_S, lambda: f"{driver.ask(status=True)}")
         until(lambda: source_of(driver.ask(status=True))["lag"] == 0, WAIT_S)
     finally:
         status = driver.ask(stop=True)

@@ -60,6 +60,7 @@ def left_out_of_rounds(driver: Driver) -> int:
     return counter(driver, "containers_lost") + counter(driver, "containers_declined")
 
 
+@pytest.mark.soak
 def test_a_machine_that_loses_power_in_a_commit(
     cluster: FaultyCluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_small_round_is_one_spark_task_on_each_machine(
     assert dict.fromkeys(MACHINES, 1) in counts, "the records of one call may be seen in two rounds, but not always"
 
 
+@pytest.mark.soak
 def test_machines_are_known_by_what_a_class_says_of_their_disks(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:

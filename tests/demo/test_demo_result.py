@@ -112,6 +112,7 @@ def only_first(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(data, "flights_table", lambda: whole().slice(0, count))
 
 
+@pytest.mark.soak
 def test_whole_year(tmp_path: Path, session: Any, flights: pd.DataFrame) -> None:
     place = Place(tmp_path)
     result = run(place, 4, {"max_records_per_round": 80_000}, lambda text: None, session)

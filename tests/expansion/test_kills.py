@@ -30,18 +30,21 @@ def killed(folder: Path, children: Children, shape: str, place: Place, steps: Se
     return report
 
 
+@pytest.mark.soak_on("log")
 def test_state_and_order_are_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
     killed(tmp_path, children, "stateful", place, STORING_START_STEPS)
 
 
+@pytest.mark.soak_on("kafka")
 def test_state_and_order_are_kept_when_the_driver_is_killed_in_the_first_rounds_of_a_new_model(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
     killed(tmp_path, children, "stateful", place, [*ROUND_STEPS[place.kind], None])
 
 
+@pytest.mark.soak_on("kafka")
 def test_a_stateless_job_keeps_each_keys_order_when_it_is_killed_as_its_tasks_grow(
     tmp_path: Path, children: Children, place: Place
 ) -> None:

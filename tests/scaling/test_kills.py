@@ -69,6 +69,7 @@ def next_factor(factor: int, *, is_merge: bool) -> int:
     return 1 if is_merge and following > factor else following
 
 
+@pytest.mark.soak_on("log")
 def test_state_is_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
@@ -83,6 +84,7 @@ def test_state_is_kept_when_the_driver_is_killed_while_tasks_are_brought_togethe
     killed(tmp_path, children, "gated", place, steps)
 
 
+@pytest.mark.soak_on("kafka")
 def test_state_is_kept_when_the_driver_is_killed_in_the_first_rounds_of_another_factor(
     tmp_path: Path, children: Children, place: Place
 ) -> None:

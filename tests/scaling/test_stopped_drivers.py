@@ -25,6 +25,7 @@ STOPS: dict[str, tuple[Step, ...]] = {
     "log": (("scale", 1), ("scale", 5), ("log", 3)),  # log 3: inside a write transaction of a local store
     "kafka": (("scale", 5), ("kafka", 10)),  # 10: as 3 of the log
 }
+IN_EACH_RUN = {("scale", 5), ("kafka", 10)}
 TRIES = 4  # by chance another thread of the driver holds the catalog when it stops: then it is tried again
 FACTOR = 4
 CLOSED_S = 1.2 * (WINDOW_MS + GRACE_MS) / 1000  # of records: so some windows are closed by the others
@@ -49,7 +50,15 @@ def taken_over(world: ScalingWorld, at: Step) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("kind", "at"), [(kind, at) for kind in STOPS for at in STOPS[kind]], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        pytest.param(kind, at, marks=[] if at in IN_EACH_RUN else [pytest.mark.soak])
+        for kind in STOPS
+        for at in STOPS[kind]
+    ],
+    ids=str,
+)
 def test_a_driver_stopped_in_a_change_is_fenced_and_changes_nothing(
     tmp_path: Path, children: Children, request: pytest.FixtureRequest, kind: str, at: Step
 ) -> None:

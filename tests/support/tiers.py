@@ -49,6 +49,15 @@ def _names(item: pytest.Item, parameter: str, fixtures: tuple[str, ...]) -> bool
     return parameter in map(str, parameters) or any(name in fixtures for name in getattr(item, "fixturenames", ()))
 
 
+def mark_soaking(items: Iterable[pytest.Item]) -> None:
+    """Give the marker `soak` to what is marked `soak_on(KIND)` where it is of that kind of system: the other one is in each
+    run."""
+    for item in items:
+        for marker in item.iter_markers("soak_on"):
+            if hasattr(item, "callspec") and marker.args[0] in map(str, item.callspec.params.values()):
+                item.add_marker(pytest.mark.soak)
+
+
 def leave_soaking_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `soak` run where these are requested (`-m soak`), or one by its name."""
     if "soak" in config.option.markexpr or any("::" in one for one in config.args):
