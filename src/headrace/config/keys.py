@@ -222,6 +222,11 @@ class Config(Mapping[str, Any]):
         "In a group: the name of this processor, which no other has and which it keeps over restarts: up to 100 letters, "
         "digits and any of `_.-` (`headrace run --processor-id ID`).",
     )
+    log_format: Literal["text", "json"] = declared(
+        "text",
+        "`json`: what the process of the job logs is written to standard error as JSON lines, each with its job, and within a "
+        "round with the sub-topology, the epoch and the round.",
+    )
     metrics_address: str | None = declared(
         None,
         "`HOST:PORT`, or a port of this machine's loopback address: where the process of the job answers `/metrics` (for "

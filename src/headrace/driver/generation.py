@@ -12,6 +12,7 @@ from typing import TypeVar
 from headrace.core.elasticity.recut import Recut
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.json_logs import logged_as
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
@@ -284,7 +285,8 @@ class Generation(ShownRounds):
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
-                self._run(runner, planned)
+                with logged_as(planned.id):
+                    self._run(runner, planned)
             return True
         except EndlessTimersError:
             raise

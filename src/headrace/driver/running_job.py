@@ -23,13 +23,14 @@ STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 
 class RunningJob(ABC):
     """A job that this process takes part in, planned by `planner`. `_ended` is set when all is closed; `_error` is what has
-    ended it, None where it was stopped or is done. `at_end` is called right before: what was opened to show the job."""
+    ended it, None where it was stopped or is done. """
 
     def __init__(self, planner: JobPlanner, pace: Pace) -> None:
         self._planner, self._pace = planner, pace
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
-        self.at_end: list[Callable[[], None]] = []
+        self._closing = threading.Lock()
+        self._at_end: list[Callable[[], None]] = []
 
     @abstractmethod
     def _stop(self) -> None:
@@ -59,14 +60,23 @@ class RunningJob(ABC):
         if self._error is not None:
             raise self._error
 
+    def when_ended(self, close: Callable[[], None]) -> None:
+        """Call this when the job has ended; at once where it has."""
+        with self._closing:
+            if not self._ended.is_set():
+                self._at_end.append(close)
+                return
+        close()
+
     def _has_ended(self) -> None:
-        """All is closed."""
-        for close in self.at_end:
-            try:
-                close()
-            except Exception as error:
-                LOG.warning("while closing: %s", error)
-        self._ended.set()
+        """All of the job is closed."""
+        with self._closing:
+            for close in self._at_end:
+                try:
+                    close()
+                except Exception as error:
+                    LOG.warning("while closing: %s", error)
+            self._ended.set()
 
     @abstractmethod
     def status(self) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.driver.job_status import RunStatus
     from headrace.exchange.engine import Engine
     from headrace.ports import Streams, System
-    from headrace.wiring.job_endpoint import JobEndpoint
 
 
 class Application(Protocol):
@@ -114,31 +113,33 @@ def start(
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
     config = config or config_of(app, overrides)
-    endpoint = None if config.metrics_address is None else _opened_endpoint(config.metrics_address, app.name, log)
-    try:
+    with ExitStack() as opened:
+        if config.log_format == "json":
+            from headrace.driver import json_logs
+
+            opened.callback(json_logs.JsonLog(app.name).close)
+            log = json_logs.LOG.info
+        endpoint = None
+        if config.metrics_address is not None:
+            from headrace.wiring.job_endpoint import JobEndpoint
+
+            endpoint = JobEndpoint(config.metrics_address, app.name, log)
+            opened.callback(endpoint.close)
         if is_in_group(config):
             from headrace.wiring.group_launch import started_in_group
 
             job = cast("Job", started_in_group(app, config, until, engine, log))
         else:
             job = started(app, config, until, engine, log)
-    except BaseException:
         if endpoint is not None:
-            endpoint.close()
-        raise
-    if endpoint is not None:
-        endpoint.show(job)
-    return job
-
-
-def _opened_endpoint(address: str, application: str, log: Callable[[str], None] | None) -> JobEndpoint:
-    from headrace.wiring.job_endpoint import JobEndpoint
-
-    return JobEndpoint(address, application, log)
+            endpoint.show(job)
+        job.when_ended(opened.pop_all().close)
+        return job
 
 
 def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> RunStatus:
     """Start an application, show its progress, and wait for its end; SIGINT and SIGTERM stop it. Gives its last status."""
     from headrace.wiring.foreground import wait_for
 
-    return wait_for(start(app, until, **options), progress)
+    config = options.pop("config", None) or config_of(app, options.get("overrides", ()))
+    return wait_for(start(app, until, config=config, **options), progress and config.log_format == "text")

@@ -37,7 +37,6 @@ class JobEndpoint:
     def show(self, job: RunningJob) -> None:
         """From now on it is answered of this job, until that ends."""
         self._job = job
-        job.at_end.append(self.close)
 
     def close(self) -> None:
         self._server.close()
