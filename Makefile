@@ -33,6 +33,7 @@ cluster-demo: java venv
 
 test: java venv-dev
 	@$(VENV)/bin/python tests/support/class_archive.py
+	@scripts/browser.sh
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 test-unit: venv-dev

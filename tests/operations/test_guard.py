@@ -65,7 +65,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> OperatorView:
 
 
 def client_of(view: OperatorView, token: str | None = None) -> TestClient:
-    return TestClient(Guard(operator_pages(view), LOOPBACK, token), "http://localhost", raise_server_exceptions=False)
+    return TestClient(Guard(operator_pages(view)[0], LOOPBACK, token), "http://localhost", raise_server_exceptions=False)
 
 
 def stored(view: OperatorView) -> Any:

@@ -58,9 +58,11 @@ def pages(
 
     token = None if host in LOOPBACK else secrets.token_urlsafe(24)
     view = OperatorView(target, allow_changes=allow_changes, stop=stop)
-    server = HttpServer(Guard(operator_pages(view), names_of(host), token), host, port, "headrace ui").start()
+    answered, end_events = operator_pages(view)
+    server = HttpServer(Guard(answered, names_of(host), token), host, port, "headrace ui").start()
     try:
         say(f"{target.application} is shown at {server.url}" + (f"/?token={token}" if token else ""))
         yield server.url
     finally:
+        end_events()
         server.close()

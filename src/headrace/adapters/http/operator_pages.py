@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import Any, Protocol
@@ -22,7 +23,12 @@ EVERY_S = 1.0
 STREAMS_MAX = 32  # pages that are kept fresh at once
 LIMIT_MAX = 1_000
 _JSON = "application/json"
-_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 _STATIC = {
     path.name: (path.read_bytes(), _TYPES[path.name.rpartition(".")[2]])
     for path in files("headrace.adapters.http").joinpath("static").iterdir()
@@ -42,8 +48,8 @@ class View(Protocol):
     def cleaned(self, value: Any) -> Any: ...
 
 
-def operator_pages(view: View) -> Starlette:
-    """The pages of one application."""
+def operator_pages(view: View) -> tuple[Starlette, Callable[[], None]]:
+    """The pages of one application; and what ends the events, before the server is closed."""
     pages = _Pages(view)
     routes = [
         Route("/", pages.page),
@@ -55,13 +61,14 @@ def operator_pages(view: View) -> Starlette:
         Route("/state/{store}/{key:path}", pages.state),
         Route("/api/{mode}/{what}", pages.change, methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
+    return Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), pages.end_events
 
 
 class _Pages:
     def __init__(self, view: View) -> None:
         self._view = view
         self._streaming = 0
+        self.is_closing = False
 
     async def page(self, request: Request) -> Response:
         return _static("index.html")
@@ -89,9 +96,17 @@ class _Pages:
                 except HeadraceError as error:
                     found = msgspec.json.encode({"problem": self._view.cleaned(error.message)})
                 yield b"data: " + found + b"\n\n"
-                await asyncio.sleep(EVERY_S)
+                until_s = time.monotonic() + EVERY_S
+                while time.monotonic() < until_s:
+                    await asyncio.sleep(0.1)
+                    if self.is_closing:
+                        return
         finally:
             self._streaming -= 1
+
+    def end_events(self) -> None:
+        """Events that are under way end soon."""
+        self.is_closing = True
 
     async def state(self, request: Request) -> Response:
         store, key = request.path_params["store"], request.path_params["key"]

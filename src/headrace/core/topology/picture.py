@@ -1,6 +1,6 @@
-"""The picture of a topology: one SVG, no script, no outside resource, for notebooks and pages. Each sub-topology is a box with
-its operators in layers, parents above children; a dashed line is a repartition stream. Whatever text comes from a user is
-escaped."""
+"""The picture of a topology: one SVG, no script, no style, no outside resource, for notebooks and pages. Each sub-topology is a
+box with its operators in layers, parents above children; a dashed line is a repartition stream. What reads or writes a stream has
+its name as `data-stream`. Whatever text comes from a user is escaped."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ def picture_of(topology: Topology) -> str:
     parts += [_operator(operator, *places[operator["name"]]) for operator in operators]
     parts += _legend(height - 14)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="topology of {name}" '
-        f'style="width:100%;max-width:{width}px;height:auto;background:#ffffff;border-radius:8px;'
-        'font-family:system-ui,sans-serif;font-size:12px">' + "".join(parts) + "</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        f'aria-label="topology of {name}" font-family="system-ui,sans-serif" font-size="12">'
+        + _rect(0, 0, width, height, 8, "#ffffff", "none")
+        + "".join(parts)
+        + "</svg>"
     )
 
 
@@ -89,8 +90,9 @@ def _operator(operator: dict[str, Any], x: int, y: int) -> str:
     name, stores = operator["name"], ", ".join(operator.get("stores", ()))
     _, fill, stroke = _LOOKS[_look(operator)]
     title = f"{name} ▤ {stores}" if stores and stores != name else f"{name} ▤" if stores else name
+    stream = f' data-stream="{escape(operator["stream"])}"' if operator.get("stream") else ""
     return (
-        f"<g><title>{escape(f'{name}: {sentence_of(operator)}')}</title>"
+        f"<g{stream}><title>{escape(f'{name}: {sentence_of(operator)}')}</title>"
         + _rect(x, y, _WIDTH, _HEIGHT, 7, fill, stroke)
         + _text(x + 10, y + 19, _cut(title), f'fill="{stroke}" font-weight="600"')
         + _text(x + 10, y + 36, _cut(headline_of(operator)), 'fill="#333c47" font-size="11"')

@@ -1,0 +1,169 @@
+// The page of an application: what the server says of it, once a second. All texts of data go in as text, never as markup.
+
+import { Charts } from "./charts.js";
+import { controls } from "./controls.js";
+import { store } from "./store.js";
+import { Table, options, shown, text, when } from "./tables.js";
+import { flows, picture } from "./topology.js";
+
+const at = (id) => document.getElementById(id);
+const percent = (value) => (value === undefined || value === null ? "" : `${Math.round(value * 100)} %`);
+
+const subs = new Table(at("subs"), [
+  { name: "sub-topology", of: ([name]) => name },
+  { name: "records/s", number: true, of: ([, sub]) => Math.round(sub.metrics?.["records-per-s-10s"] ?? 0) },
+  { name: "lag", number: true, of: ([, sub]) => sub.lag },
+  { name: "records", number: true, of: ([, sub]) => sub.records },
+  { name: "written", number: true, of: ([, sub]) => sub.records_written },
+  { name: "dead letters", number: true, of: ([, sub]) => sub.counters?.dead_letters ?? 0 },
+  { name: "late", number: true, of: ([, sub]) => sub.counters?.late_records ?? 0 },
+  { name: "round", number: true, of: ([, sub]) => sub.round },
+  { name: "tasks", number: true, of: ([, sub]) => sub.tasks },
+  { name: "containers", number: true, of: ([, sub]) => sub.containers },
+  { name: "factor", number: true, of: ([, sub]) => sub.elasticity_factor },
+  { name: "now", of: ([, sub]) => (sub.stopped_by ? "stopped, see below" : sub.waiting_for) },
+]);
+const streams = new Table(at("streams"), [
+  { name: "stream", of: (one) => one.stream },
+  { name: "partitions", number: true, of: (one) => one.partitions },
+  { name: "records/s read", number: true, of: (one) => one.records_per_s },
+  { name: "lag", number: true, of: (one) => one.lag },
+]);
+const tasks = new Table(
+  at("task-table"),
+  [
+    { name: "task", of: (one) => one.task },
+    { name: "sub-topology", of: (one) => one.sub_topology },
+    { name: "location", of: (one) => one.location ?? "this machine" },
+    { name: "processor", of: (one) => one.processor ?? "" },
+    { name: "container", number: true, of: (one) => one.container },
+    { name: "came", of: came },
+    { name: "lag", number: true, of: (one) => one.lag },
+    { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
+    { name: "busy", number: true, of: (one) => percent(one.metrics["busy-share-10s"]) },
+    { name: "reads", of: (one) => one.reads.join(" ") },
+  ],
+  { sorts: true },
+);
+const history = new Table(
+  at("history-table"),
+  [
+    { name: "when (UTC)", of: (one) => when(one.at) },
+    { name: "what", of: (one) => `${one.kind}: ${one.what}` },
+    { name: "outcome", of: (one) => one.outcome },
+    { name: "job model", number: true, of: (one) => one.job_model },
+    { name: "pause", number: true, of: (one) => (one.pause_ms === null ? "" : `${shown(one.pause_ms / 1000)} s`) },
+    { name: "by", of: (one) => one.requested_by },
+    { name: "from", of: (one) => one.from },
+    { name: "to", of: (one) => one.to },
+    { name: "why", of: (one) => one.why },
+  ],
+  { empty: "no change yet" },
+);
+const startpoints = new Table(
+  at("startpoint-table"),
+  [
+    { name: "id", of: (one) => one.id },
+    { name: "stream", of: (one) => one.stream },
+    { name: "partition", number: true, of: (one) => one.partition },
+    { name: "startpoint", of: (one) => one.startpoint },
+    { name: "state", of: (one) => one.state },
+    { name: "status", of: (one) => one.detail ?? one.status },
+    { name: "written by", of: (one) => one.written_by },
+    { name: "written at (UTC)", of: (one) => when(one.written_at) },
+  ],
+  { empty: "no startpoint is set" },
+);
+const charts = new Charts(at("phases"), at("rates"), at("charted"));
+let letters = null;
+let last = null;
+
+function came(one) {
+  if (!one.restoring) return one.came;
+  const { done_bytes: done, total_bytes: total, left_s: left } = one.restoring;
+  const share = total ? Math.round((100 * done) / total) : 0;
+  return `restoring ${share} %${left === null ? "" : `, about ${shown(left)} s left`}`;
+}
+
+function wanted(one) {
+  const words = at("filter").value.toLowerCase();
+  return !words || [one.task, one.sub_topology, one.location, one.processor, came(one), ...one.reads].join(" ").toLowerCase().includes(words);
+}
+
+function filtered() {
+  if (!last?.tasks) return;
+  const found = last.tasks.filter(wanted);
+  tasks.fill(found);
+  text(at("task-count"), `${found.length} of ${last.tasks.length} tasks`);
+}
+
+function alarms(found) {
+  const said = [];
+  for (const [name, sub] of Object.entries(found)) {
+    if (sub.stopped_by) said.push(`${name} has stopped: ${sub.stopped_by}`);
+    if (sub.scale_waits_for) said.push(`${name}: ${sub.scale_waits_for}`);
+    for (const note of sub.notes ?? []) said.push(`${name}: ${note}`);
+  }
+  const list = at("alarms");
+  while (list.children.length > said.length) list.lastChild.remove();
+  while (list.children.length < said.length) list.append(document.createElement("li"));
+  said.forEach((one, number) => text(list.children[number], one));
+}
+
+function header(found) {
+  const { status } = found;
+  document.title = `${found.application} — Headrace`;
+  text(at("application"), found.application);
+  const badge = at("running");
+  text(badge, status?.running ? "running" : "not running");
+  badge.className = `badge ${status?.running ? "good" : "bad"}`;
+  const holder = status?.holder;
+  const held = holder ? `process ${holder.pid} on ${holder.host}, last heartbeat ${shown(holder.silent_s)} s ago. ` : "";
+  text(at("held"), status ? `${held}Job model ${status.job_model}, on ${status.system}. Counts are of ${status.counts_of}.` : "");
+}
+
+function show(found) {
+  at("problem").hidden = !found.problem;
+  text(at("problem"), found.problem ?? "");
+  if (!found.application) return;
+  last = found;
+  header(found);
+  if (!found.status) return;
+  const known = found.status.sub_topologies;
+  options(at("charted"), Object.keys(known));
+  options(at("store"), found.stores);
+  options(at("startpoint-stream"), found.streams.map((one) => one.stream));
+  options(at("scale-sub"), ["", ...Object.keys(known)], (value) => value || "all");
+  subs.fill(Object.entries(known));
+  streams.fill(found.streams);
+  flows(at("picture"), found.streams);
+  alarms(known);
+  filtered();
+  history.fill(found.history);
+  startpoints.fill(found.startpoints);
+  charts.add(known, found.streams, Date.parse(found.at) / 1000);
+  for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
+  at("stop-form").hidden = !found.can_stop;
+  for (const id of ["letters", "letters-link"]) at(id).hidden = !found.dead_letters;
+  if (found.dead_letters) {
+    letters ??= new Table(
+      at("letter-table"),
+      ["id", "when", "source", "operator", "reason", "tries", "status"].map((name) => ({ name, of: (one) => one[name] })),
+      { empty: "no dead letter" },
+    );
+    letters.fill(found.dead_letters);
+  }
+}
+
+function listen() {
+  const events = new EventSource("/api/events");
+  events.addEventListener("open", () => text(at("connection"), "this page is kept fresh"));
+  events.addEventListener("error", () => text(at("connection"), "cut off from the server: what is shown may be old; trying again"));
+  events.addEventListener("message", (event) => show(JSON.parse(event.data)));
+}
+
+at("filter").addEventListener("input", filtered);
+controls();
+store();
+picture(at("picture")).then(() => last && flows(at("picture"), last.streams ?? []));
+listen();

@@ -1,0 +1,158 @@
+"""`headrace ui` in a real browser, on a job that runs: it shows what the status says, follows an expansion and a rewind live, and
+survives a restart of the job. Texts of records are never markup, and the browser reports nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.cli.targets import Target
+from headrace.cli.ui import pages
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+
+pytestmark = [pytest.mark.search, pytest.mark.timeout(120)]
+SCRIPT = "<img src=x onerror=alert(1)>"
+WAIT_MS = 15_000
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str | None:
+    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+@pytest.fixture
+def page(chromium: str | None, without_server: Callable[[str, str], NoReturn]) -> Iterator[Any]:
+    """A page of a browser, and in `page.said` what the browser reported."""
+    if chromium is None:
+        without_server("Chromium", "scripts/browser.sh installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1400, "height": 900})
+        opened.set_default_timeout(WAIT_MS)
+        opened.said = []
+        opened.on("console", lambda message: opened.said.append(message.text))
+        opened.on("pageerror", lambda error: opened.said.append(str(error)))
+        yield opened
+        browser.close()
+
+
+class Shop:
+    """A job that counts by key, and what is done to it."""
+
+    def __init__(self, folder: Path) -> None:
+        places = {"system": f"log:{folder / 'log'}", "local_store_dir": str(folder / "s"), "state_uri": str(folder / "state")}
+        self.app = hr.App("shop", config={**places, "trigger_interval_ms": 20, "partition_check_interval_s": 0.2})
+        sales = self.app.stream("sales", key=hr.String(), value=hr.String())
+        sales.group_by_key().count(store="counts").to_stream().to("out")
+        self.log = hr.open_system(places["system"])
+        self.log.create_stream("sales", 2)
+        self.log.create_stream("out", 1)
+        self.job: Any = None
+
+    def start(self) -> None:
+        self.job = wiring.start(self.app, engine=InlineEngine(run_container))
+
+    def send(self, *keys: str) -> None:
+        self.log.produce("sales", [(key, "v") for key in keys], key=hr.String(), value=hr.String())
+
+    def close(self) -> None:
+        if self.job is not None and self.job.is_running:
+            self.job.stop()
+        self.log.close()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    yield made
+    made.close()
+
+
+def records(page: Any) -> int:
+    """What the table of sub-topologies says of `source`."""
+    cells = page.locator("#subs tbody tr").first.locator("td").all_text_contents()
+    return int(cells[3].replace(",", ""))
+
+
+def until(look: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + WAIT_MS / 1000
+    while not look():
+        assert time.monotonic() < deadline_s, look()
+        time.sleep(0.1)
+
+
+def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tmp_path: Path) -> None:
+    shop.start()
+    shop.send("a", "a", SCRIPT)
+    config = wiring.config_of(shop.app)
+    with pages(Target("shop", config, shop.app), "127.0.0.1", 0, allow_changes=True) as url:
+        page.goto(url)
+        page.locator("#running", has_text="running").wait_for()
+        until(lambda: records(page) == shop.job.status()["sub_topologies"]["source"]["records"] == 3)
+        assert page.locator("#task-table tbody tr").count() == 2
+        assert page.locator("#picture svg").count() == 1 and page.locator("#phases canvas").count() >= 1
+
+        # The state by key, with the keyboard alone; a key that is markup is a text.
+        page.locator("#key").focus()
+        page.keyboard.type(SCRIPT)
+        page.keyboard.press("Enter")
+        page.locator("#entries td", has_text="1").first.wait_for()
+        page.locator("#some").focus()
+        page.keyboard.press("Enter")
+        page.locator("#entries td", has_text=SCRIPT).wait_for()
+        assert page.locator("#entries img").count() == 0
+
+        # It grows: the tasks with the keys read the new partitions.
+        shop.log.expand_stream("sales", 4)
+        page.locator("#history-table td", has_text="expansion").first.wait_for()
+        page.locator("#task-table td", has_text="sales/3").wait_for()
+
+        # A startpoint is set on the page, after its preview: what was read is read again.
+        page.fill('form[data-what="startpoint"] [name="position"]', "earliest")
+        page.press('form[data-what="startpoint"] [name="position"]', "Enter")
+        page.locator("#confirm dd", has_text="3").first.wait_for()
+        assert not page.locator("#startpoint-table td", has_text="earliest").count(), "it is a preview so far"
+        page.click("#confirm-yes")
+        page.locator("#startpoint-table td", has_text="applied").first.wait_for()
+        until(lambda: records(page) == 6)
+
+        # What is refused is said, and nothing is done.
+        page.fill('form[data-what="elasticity"] [name="factor"]', "3")
+        page.press('form[data-what="elasticity"] [name="factor"]', "Enter")
+        page.locator("#confirm-title", has_text="refused").wait_for()
+        page.keyboard.press("Escape")
+
+        # The job is stopped, and started again.
+        shop.job.stop()
+        page.locator("#running", has_text="not running").wait_for()
+        shop.start()
+        page.locator("#running.good").wait_for()
+        shop.send("a")
+        until(lambda: records(page) == 1)
+    page.locator("#connection", has_text="cut off").wait_for()
+    told = [text for text in page.said if "ERR_" not in text and "Failed to load" not in text]  # of the server that has ended
+    assert told == [], "no error, and nothing that the policy has refused"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (380, "light")])
+def test_it_fits_where_it_is_shown(page: Any, shop: Shop, width: int, scheme: str) -> None:
+    """Also for an application that has not run yet; then it fills when it has."""
+    with pages(Target("shop", wiring.config_of(shop.app), shop.app), "127.0.0.1", 0, allow_changes=False) as url:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        page.goto(url)
+        page.locator("#problem", has_text="has not run there yet").wait_for()
+        shop.start()
+        page.locator("#running.good").wait_for()
+        assert page.locator("#changes").is_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "only tables scroll sideways"
