@@ -1,4 +1,4 @@
-"""`headrace ui` in a real browser, on a job that runs: it shows what the status says, follows an expansion and a rewind live, and
+"""`headrace ui` in a real browser, on a job that runs: it shows what the status says, follows an expansion and a rewind, and
 survives a restart of the job. Texts of records are never markup, and the browser reports nothing."""
 
 from __future__ import annotations
