@@ -81,6 +81,7 @@ from headrace.serdes.windowed import Windowed, WindowedKey
 if TYPE_CHECKING:
     from headrace import testing
     from headrace.client.autosizing import autosizing
+    from headrace.client.dead_letters import dead_letters
     from headrace.client.scales import elasticity
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
@@ -109,7 +110,7 @@ __all__ = [
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
-    "elasticity", "autosizing", "Scale", "LocationId", "LocationIdProvider",
+    "elasticity", "autosizing", "dead_letters", "Scale", "LocationId", "LocationIdProvider",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
@@ -132,6 +133,7 @@ _LATER = {
     "JobState": "headrace.client.state_reader",
     "Streams": "headrace.ports",
     "autosizing": "headrace.client.autosizing",
+    "dead_letters": "headrace.client.dead_letters",
     "elasticity": "headrace.client.scales",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",

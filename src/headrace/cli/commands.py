@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import headrace
 from headrace.cli import (
     checkpoints,
+    dead_letters,
     demo,
     doctor,
     elasticity,
@@ -73,6 +74,7 @@ _GROUPS = {
     "checkpoint": "Checkpoints: what each task has committed.",
     "startpoint": "Startpoints: set, list and delete resume positions.",
     "elasticity": "Elasticity: virtual tasks and containers, set and shown.",
+    "dead-letters": "Dead letters: list, show, count, retry and discard records that could not be processed.",
     "stream": "Streams: create, list, describe, check, expand, produce, consume, delete.",
     "state": "State: read a store by key, or dump it to a file.",
 }
@@ -102,6 +104,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("stream delete", streams.delete, "Delete a stream and its records.", streams.DELETE_EXAMPLES),
     ("state get", states.get, "Read a store by key.", states.GET_EXAMPLES),
     ("state dump", states.dump, "Write a store to a Parquet file.", states.DUMP_EXAMPLES),
+    ("dead-letters list", dead_letters.list_letters, "List records that could not be processed.", dead_letters.LIST_EXAMPLES),
+    ("dead-letters show", dead_letters.show, "Show one as it was read.", dead_letters.SHOW_EXAMPLES),
+    ("dead-letters count", dead_letters.count, "Count them by operator and reason.", dead_letters.COUNT_EXAMPLES),
+    ("dead-letters retry", dead_letters.retry, "Put records back where they came from.", dead_letters.RETRY_EXAMPLES),
+    ("dead-letters discard", dead_letters.discard, "Note that nothing is to be done.", dead_letters.DISCARD_EXAMPLES),
     ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
     ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
     ("kafka start", servers.start_kafka, "Start a broker for trials.", servers.KAFKA_EXAMPLES),

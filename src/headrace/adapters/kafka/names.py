@@ -37,6 +37,11 @@ def coordinator_group(application: str) -> str:
     return f"{application}.coordinator"
 
 
+def dead_letters_id(application: str) -> str:
+    """The transactional id of who puts dead letters back: only the last that has taken it can."""
+    return f"{application}/dead-letters"
+
+
 def lane_id(application: str, sub_topology: str, lane: int) -> str:
     """The transactional id of a lane."""
     return f"{application}/{sub_topology}/{lane}"

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS, refuse_marked
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
-from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.clients import ANSWER_S, FENCED, error_text, new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
+from headrace.adapters.kafka.names import entries_of
+from headrace.adapters.kafka.names import records_of as entry_records
 from headrace.codec.record_batches import ProducedBatches, records_of, refuse_too_large
 from headrace.core.secrets import Secrets
-from headrace.errors import RecordTooLargeError, StorageError
+from headrace.errors import FencedError, HeadraceError, RecordTooLargeError, StorageError
 from headrace.model.serde import Serde
 from headrace.record import Record
 
@@ -34,9 +38,9 @@ _HINTS = {
 class TransactionalWriter:
     """Writes in transactions under an id of its own; after an error it starts over. Not thread-safe."""
 
-    def __init__(self, client: Mapping[str, Any], id_: str, secrets: Secrets) -> None:
+    def __init__(self, client: Mapping[str, Any], id_: str, secrets: Secrets, timeout_ms: int = TIMEOUT_MS) -> None:
         self._client: dict[str, Any] = dict(client)
-        self._id = id_
+        self._id, self._timeout_ms = id_, timeout_ms
         self._secrets = secrets
         self.turns: dict[str, int] = {}  # per topic the partition for the next null key, before it is reduced
         self._producer: Producer | None = None
@@ -48,12 +52,17 @@ class TransactionalWriter:
         if most_bytes < int(self._client.get("batch.size", BATCH_BYTES)):
             self._client["batch.size"], self._producer = most_bytes, None
 
-    def write(self, topic: str, messages: Iterable[Message]) -> None:
+    def take(self) -> None:
+        """Take its id, if that is not its own yet: who had it before commits nothing any more."""
         if self._producer is None:
             self._errors.clear()
-            producer = new_producer(self._client, self._id, TIMEOUT_MS)
+            producer = new_producer(self._client, self._id, self._timeout_ms, self._errors)
             self._call(take_id, producer, ANSWER_S)
             self._producer = producer
+
+    def write(self, topic: str, messages: Iterable[Message]) -> None:
+        self.take()
+        assert self._producer is not None
         if not self._is_open:
             self._is_open = True
             self._call(self._producer.begin_transaction)
@@ -64,7 +73,13 @@ class TransactionalWriter:
 
     def commit(self, topic: str) -> None:
         assert self._producer is not None
-        self._producer.flush(ANSWER_S)
+        try:
+            self._producer.flush(ANSWER_S)
+        except (KafkaException, SystemError) as error:  # of who was fenced: then the client calls us with an exception set
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._failed(topic, cause.args[0]) from None
         if self._errors:
             raise self._failed(topic, self._errors[0])
         self._call(self._producer.commit_transaction, ANSWER_S)
@@ -87,10 +102,17 @@ class TransactionalWriter:
             retried(function, *arguments, bound_s=ANSWER_S)
         except KafkaException as error:
             text = self._secrets.cleaned(error_text(error))
+            if error.args[0].code() in FENCED:
+                raise self._fenced(text) from None
             raise StorageError(f"the records could not be written: {text}", "is the broker up?") from None
 
-    def _failed(self, topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:
+    def _fenced(self, text: str) -> FencedError:
+        return FencedError(f"somebody else writes under transactional id {self._id!r}: {text}", "try again")
+
+    def _failed(self, topic: str, error: KafkaError) -> HeadraceError:
         text = self._secrets.cleaned(f"{error.name()}: {error.str()}")
+        if error.code() in FENCED:
+            return self._fenced(text)
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RecordTooLargeError(
                 f"topic {topic!r} refuses a record as too large: {text}", "raise max.message.bytes of the topic"
@@ -123,6 +145,35 @@ def produce(
             writer.abort()
             raise
         writer.turns[topic] = batches.round_robin
+    return counts
+
+
+def put_back(
+    writer: TransactionalWriter,
+    records: Mapping[Topic, Sequence[Record]],
+    metadata: CompactedTopic,
+    marks: Mapping[str, bytes | None],
+) -> dict[str, dict[int, int]]:
+    """Append encoded records, and set marks of dead letters in the `metadata` of their application, in one transaction; by
+    topic and partition how many. Once the writer has its id nobody else can set some, and what is set can be read."""
+    counts: dict[str, dict[int, int]] = {}
+    try:
+        writer.take()
+        stored = metadata.refresh()
+        refuse_marked(marks, entries_of(stored, DEAD_LETTERS), metadata.topic)
+        entries = [one for name, mark in marks.items() for one in entry_records(DEAD_LETTERS, name, mark, stored)]
+        for topic, mine in records.items():
+            there = counts.setdefault(topic.name, {})
+            for batch, partitions in ProducedBatches(None, None, time.time_ns()).of(iter(mine), topic.partitions):
+                refuse_too_large(batch, repr(topic.name), 0)
+                writer.write(topic.name, messages_of(batch, partitions))
+                for partition in map(int, partitions):
+                    there[partition] = there.get(partition, 0) + 1
+        writer.write(metadata.topic, [(value, key, 0, 0, None) for key, value in entries])
+        writer.commit(metadata.topic)
+    except BaseException:
+        writer.abort()
+        raise
     return counts
 
 

@@ -22,7 +22,7 @@ from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
-from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.names import checkpoint_topic, dead_letters_id, metadata_topic
 from headrace.adapters.kafka.processor_store import KafkaProcessorStore
 from headrace.adapters.kafka.topic_expansion import expanded
 from headrace.core.job_plan.growth_rules import check_expansion
@@ -52,6 +52,7 @@ _OWN_TIMES = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
 _ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
+PUT_BACK_MS = 10_000  # a killed process holds back what others read for so long
 ABSENT_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
@@ -281,6 +282,24 @@ class KafkaSystem(System):
         if written:
             records.await_readable(self._admin, self._known.get(stream, topic), written)  # as it was for the last of them
         return sum(written.values())
+
+    def put_back(
+        self,
+        application: str,
+        records: Mapping[str, Sequence[Record]],
+        marks: Mapping[str, bytes],
+        expired: Mapping[str, None] | None = None,
+    ) -> None:
+        """An open transaction holds back what others read of these streams: it is a short one."""
+        from headrace.adapters.kafka import records as writing
+
+        application = checked_name("application", application)
+        found = {self._found(stream): mine for stream, mine in records.items()}
+        writer = writing.TransactionalWriter(self.client, dead_letters_id(application), self.connection.secrets, PUT_BACK_MS)
+        writer.send_at_once(batch_bytes(self.limits([topic.name for topic in found]).values(), self.client.get("batch.size")))
+        written = writing.put_back(writer, found, self.own_topics.metadata(application), {**(expired or {}), **marks})
+        for topic in found:
+            writing.await_readable(self._admin, topic, written.get(topic.name, {}))
 
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS, refuse_marked
 from headrace.adapters.common.offset_resolver import ranges_to_read
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.data_files import ChunkWriter, read_chunk, read_range
 from headrace.adapters.log.file_names import PRODUCER_PARTS
+from headrace.adapters.log.metadata import LogMetadataStore
+from headrace.adapters.log.metadata import write as write_metadata
 from headrace.adapters.log.stream_tables import StreamRow
 from headrace.codec.record_batches import ProducedBatches, records_of, split
 from headrace.errors import StreamNotFoundError
@@ -51,6 +54,29 @@ def produce(catalog: Catalog, name: str, records: Iterable[Any], key: Serde | No
         written += count
         stream = now  # it may have grown: a call that never ends must come to know
     return written
+
+
+def put_back(
+    catalog: Catalog, application: str, records: Mapping[str, Sequence[Record]], marks: Mapping[str, bytes | None]
+) -> None:
+    """Append encoded records to their streams, and set marks of dead letters, in one commit; see `ports.System.put_back`."""
+    writer = ChunkWriter(catalog.root, PRODUCER_PARTS)
+    try:
+        for name, mine in sorted(records.items()):
+            with catalog.read() as db:
+                stream = stream_tables.stream_row(db, name)
+            _write(writer, stream, ProducedBatches(None, None, round_robin=0), iter(mine))
+        chunks = writer.close() if records else []
+    except BaseException:
+        writer.discard()
+        raise
+    with catalog.write() as db:
+        refuse_marked(marks, LogMetadataStore(catalog, application).all(DEAD_LETTERS), application)
+        for name in records:
+            stream_tables.stream_row(db, name)  # it may be deleted by now
+        stream_tables.check_files(catalog.root, chunks)
+        stream_tables.append_chunks(db, chunks)
+        write_metadata(db, application, DEAD_LETTERS, marks, ())
 
 
 def _write(writer: ChunkWriter, stream: StreamRow, batches: ProducedBatches, records: Iterator[Any]) -> int:

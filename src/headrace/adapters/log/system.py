@@ -118,6 +118,17 @@ class LogSystem(System):
         keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
         return log_records.produce(self._catalog, stream, records, keys, values)
 
+    def put_back(
+        self,
+        application: str,
+        records: Mapping[str, Sequence[Record]],
+        marks: Mapping[str, bytes],
+        expired: Mapping[str, None] | None = None,
+    ) -> None:
+        from headrace.adapters.log import records as log_records
+
+        log_records.put_back(self._catalog, checked_name("application", application), records, {**(expired or {}), **marks})
+
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:

@@ -1,0 +1,19 @@
+"""What is stored of dead letters that are dealt with: nobody deals with one twice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headrace.errors import FencedError
+
+DEAD_LETTERS = "dead-letters"  # namespace of an application's metadata: PARTITION:OFFSET of a letter to what was done
+
+
+def refuse_marked(marks: Mapping[str, bytes | None], stored: Collection[str], application: str) -> None:
+    """`FencedError` where one of the letters that are to be marked has a mark."""
+    done = sorted(id_ for id_, mark in marks.items() if mark is not None and id_ in stored)
+    if done:
+        raise FencedError(
+            f"application {application!r}: dead letter {done[0]} was dealt with meanwhile by somebody else",
+            "list them again: each is put back, or discarded, once",
+        )

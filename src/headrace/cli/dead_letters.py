@@ -1,0 +1,265 @@
+"""`headrace dead-letters`: records that an application could not process are shown, put back, or discarded."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from headrace.cli.json_values import native, plain, text_of_bytes
+from headrace.cli.output import counted, print_json, print_table, report, say
+from headrace.cli.previews import confirm
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.errors import ConfigError, HeadraceError
+from headrace.model.durations import time_us
+from headrace.model.serde import Serde
+
+if TYPE_CHECKING:
+    from headrace.client.dead_letters import Corrected, DeadLetters
+    from headrace.client.letters import DeadLetter, LetterFilter
+
+LIST_EXAMPLES = """\
+headrace dead-letters list flights.py
+headrace dead-letters list flights.py --reason SerdeError --limit 20
+headrace dead-letters list flights.py --values --json > letters.jsonl     to correct them, see retry --from"""
+SHOW_EXAMPLES = "headrace dead-letters show 0:17 flights.py"
+COUNT_EXAMPLES = "headrace dead-letters count flights.py"
+RETRY_EXAMPLES = """\
+headrace dead-letters retry 0:17 0:18 --app flights.py
+headrace dead-letters retry --reason ZeroDivisionError --app flights.py
+headrace dead-letters retry --from letters.jsonl --app flights.py --yes"""
+DISCARD_EXAMPLES = """\
+headrace dead-letters discard --operator parse --until 2013-06-01T00:00:00Z --app flights.py
+headrace dead-letters discard --all --app flights.py --yes"""
+_SHOWN = ("id", "when", "source", "offset", "operator", "reason", "tries", "status")
+
+ReasonOption = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Only those with this class of error, or this text in its message.")
+]
+OperatorOption = Annotated[str, typer.Option("--operator", metavar="NAME", help="Only those of this operator.")]
+StreamOption = Annotated[str, typer.Option("--stream", metavar="STREAM", help="Only records of this stream.")]
+SinceOption = Annotated[str | None, typer.Option("--since", metavar="ISO", help="Only records of this time or later.")]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="ISO", help="Only records of before this time.")]
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters: PARTITION:OFFSET.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that are open.")]
+
+
+@about_an_application
+def list_letters(
+    target: Target,
+    reason: ReasonOption = "",
+    operator: OperatorOption = "",
+    stream: StreamOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    every: Annotated[bool, typer.Option("--every", help="Those that are dealt with too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", parser=whole_number(1), metavar="N", help="The newest so many.")] = 100,
+    values: Annotated[bool, typer.Option("--values", help="JSON: keys and values too, decoded if they can be.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the dead letters that are open: what could not be processed, by which operator, and why. JSON: a line each."""
+    with opened_letters(target) as letters:
+        chosen = filter_of((), reason, operator, stream, since, until)
+        found = deque(letters.list(chosen, open_only=not every), limit)
+        shown = [document(letters, one, values=values) for one in found]
+    if json:
+        for one in shown:
+            print(msgspec.json.encode(one, enc_hook=str).decode())
+    elif shown:
+        print_table(_SHOWN, [[one[name] for name in _SHOWN] for one in shown], right=("offset", "tries"))
+    else:
+        say(f"application {target.application} has no open dead letter" + (" of these" if chosen.says_something else ""))
+
+
+@about_an_application
+def show(
+    target: Target, id: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET.")], json: JsonOption = False
+) -> None:
+    """Show one dead letter: the record as it was read, decoded if it can be, and what is known of it."""
+    with opened_letters(target) as letters:
+        found = document(letters, letters.get(id), values=True)
+    if json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        if value is not None:
+            text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+            print(f"{name.replace('_', ' ')}: {text}")
+
+
+@about_an_application
+def count(
+    target: Target,
+    reason: ReasonOption = "",
+    operator: OperatorOption = "",
+    stream: StreamOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Count the open dead letters, by operator and class of the error."""
+    with opened_letters(target) as letters:
+        found = letters.count(filter_of((), reason, operator, stream, since, until))
+    rows = [{"operator": name, "error_class": kind, "letters": number} for (name, kind), number in found.most_common()]
+    if json:
+        print_json({"application": target.application, "open": found.total(), "by_reason": rows})
+    elif rows:
+        print_table(("operator", "error class", "letters"), [list(row.values()) for row in rows], right=("letters",))
+    else:
+        say(f"application {target.application} has no open dead letter")
+
+
+@partial(about_an_application, by_argument=False)
+def retry(
+    target: Target,
+    ids: IdsArgument = None,
+    reason: ReasonOption = "",
+    operator: OperatorOption = "",
+    stream: StreamOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    all_: AllOption = False,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Corrected letters: lines of `list --values --json`, edited.")
+    ] = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Put records back into the stream and the partition that they came from, each once, in transactions. A header,
+    `headrace.tries`, counts. Shows first how many of which reason, then prompts.
+
+    With --from the keys and values of a file take the place of those that failed, encoded by the serdes of APP's source. A
+    record that comes back is processed after all that was there before: later than its neighbours.
+    """
+    with opened_letters(target) as letters:
+        corrected = {} if from_ is None else _corrected(letters, from_)
+        wanted = [*(ids or ()), *corrected]
+        chosen = _chosen(letters, filter_of(wanted, reason, operator, stream, since, until), wanted, all_)
+        _deal(target, chosen, "put back", lambda: letters.retry(chosen, corrected, _progress(len(chosen), json)), yes, json)
+
+
+@partial(about_an_application, by_argument=False)
+def discard(
+    target: Target,
+    ids: IdsArgument = None,
+    reason: ReasonOption = "",
+    operator: OperatorOption = "",
+    stream: StreamOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    all_: AllOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Note that nothing is to be done about dead letters: they are not listed any more. They stay in their stream."""
+    with opened_letters(target) as letters:
+        chosen = _chosen(letters, filter_of(ids or (), reason, operator, stream, since, until), ids or (), all_)
+        _deal(target, chosen, "discarded", lambda: letters.discard(chosen, _progress(len(chosen), json)), yes, json)
+
+
+def opened_letters(target: Target) -> DeadLetters:
+    """Those of the target; to be used in a `with`."""
+    from headrace.client.dead_letters import DeadLetters
+
+    found = DeadLetters(target.application, target.config, None if target.app is None else target.app.topology())
+    found.stream  # noqa: B018  before a system is opened: there may be none
+    return found
+
+
+def filter_of(
+    ids: Iterable[str], reason: str, operator: str, stream: str, since: str | None, until: str | None
+) -> LetterFilter:
+    """What the options say."""
+    from headrace.client.letters import LetterFilter
+
+    times = (None if one is None else time_us(one, name) for one, name in ((since, "--since"), (until, "--until")))
+    return LetterFilter(frozenset(ids), reason, operator, stream, *times)
+
+
+def _chosen(letters: DeadLetters, wanted: LetterFilter, ids: Sequence[str], every: bool) -> list[DeadLetter]:
+    if not wanted.says_something and not every:
+        raise typer.BadParameter("say which: ids, --reason, --operator, --stream, --since, --until; or --all")
+    found = list(letters.list(wanted, open_only=not ids))
+    if missing := [id_ for id_ in ids if id_ not in {one.id for one in found}]:
+        raise ConfigError(
+            f"stream {letters.stream!r} has no dead letter {missing[0]!r}" + (" of these" if found else ""),
+            "`headrace dead-letters list` shows their ids",
+        )
+    return found
+
+
+def _deal(target: Target, chosen: list[DeadLetter], what: str, act: Any, yes: bool, json: bool) -> None:
+    """Show what is chosen, prompt, and do it."""
+    if not chosen:
+        report(json, {"application": target.application, what.replace(" ", "_"): 0}, "no open dead letter is chosen")
+        return
+    if not json:
+        reasons = Counter((one.operator, one.reason) for one in chosen)
+        rows = [(name, reason, number) for (name, reason), number in reasons.most_common(20)]
+        print_table(("operator", "reason", "letters"), rows, right=("letters",))
+    many = counted(len(chosen), "dead letter")
+    confirm(f"{many}: {'put back' if what == 'put back' else 'discard'}?", yes, json)
+    done = act()
+    report(json, {"application": target.application, what.replace(" ", "_"): done}, f"{what}: {counted(done, 'dead letter')}")
+
+
+def _progress(total: int, json: bool) -> Any:
+    return lambda done: None if json or total <= 500 else say(f"{done:,} of {total:,}")
+
+
+def document(letters: DeadLetters, letter: DeadLetter, *, values: bool) -> dict[str, Any]:
+    """For programs; with `values` its key and value, decoded by the serdes of its source where they can be."""
+    from headrace.client.letters import described
+
+    found: dict[str, Any] = described(letter)
+    if values:
+        problems = {}
+        for side, data, serde in zip(("key", "value"), (letter.key, letter.value), letters.serdes(letter), strict=True):
+            try:
+                found[side] = None if data is None else text_of_bytes(data) if serde is None else plain(serde.decode(data))
+            except Exception as error:  # a serde of the user's: anything may come
+                found[side] = text_of_bytes(data or b"")
+                problems[side] = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+        found["does_not_decode"] = problems or None
+        found["headers"] = [(name, None if data is None else text_of_bytes(data)) for name, data in letter.headers]
+    return found
+
+
+def _corrected(letters: DeadLetters, path: Path) -> dict[str, Corrected]:
+    """By id the key and value that a file gives, encoded. `ConfigError` names the line that does not fit."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    found: dict[str, Corrected] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            given = msgspec.json.decode(line)
+            id_ = given["id"] if isinstance(given, dict) else ""
+            if not isinstance(id_, str) or not {"key", "value"} <= given.keys():
+                raise ConfigError("expected an object with id, key and value")
+            key, value = letters.serdes(letters.get(id_))
+            found[id_] = _encoded(given["key"], key), _encoded(given["value"], value)
+        except (HeadraceError, msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
+            why = error.message if isinstance(error, HeadraceError) else f"it is no such JSON: {error}"
+            raise ConfigError(f"{path.name} line {number}: {why}", "nothing was put back; correct the line") from None
+    if not found:
+        raise ConfigError(f"{path.name} has no line", "write it with `headrace dead-letters list --values --json`")
+    return found
+
+
+def _encoded(value: Any, serde: Serde | None) -> bytes | None:
+    from headrace.serdes.scalars import Bytes
+
+    if value is None:
+        return None
+    chosen = serde or Bytes()
+    return chosen.encode(native(value, chosen))
+

@@ -1,0 +1,137 @@
+"""The dead letters of an application as users see them, whether the job runs or not: listed, put back, discarded.
+
+Which are dealt with is stored with the application, in the transaction that puts records back: none is put back twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS
+from headrace.client.application_client import ApplicationClient, named
+from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of, put_back
+from headrace.errors import ConfigError
+from headrace.model.serde import Serde
+from headrace.record import Record
+
+AT_ONCE = 500  # letters in one transaction
+Corrected = tuple[bytes | None, bytes | None]  # key and value
+
+
+def dead_letters(application: Any, system: str | None = None) -> DeadLetters:
+    """The dead letters of an application, by its `App` or by its name.
+
+    `system` is the URL of where it runs, as configured if None. Use it in a `with`.
+    """
+    return DeadLetters(*named(application, system))
+
+
+class DeadLetters(ApplicationClient):
+    """The dead letters of one application: records that it could not process. Use it in a `with`."""
+
+    @property
+    def stream(self) -> str:
+        """Where they are; `ConfigError` where the application has no such stream."""
+        found = self._config.dead_letter_stream
+        if found is None:
+            raise ConfigError(
+                f"application {self.application!r} has no dead-letter stream",
+                "set dead_letter_stream in its configuration: without it a record that fails ends the job",
+            )
+        return found
+
+    def list(self, chosen: LetterFilter | None = None, *, open_only: bool = False) -> Iterator[DeadLetter]:
+        """Those that `chosen` takes, None for all, partition after partition, oldest first."""
+        wanted, marks = chosen or LetterFilter(), self._marks()
+        for record in self._system.consume(self.stream):
+            letter = letter_of(record, marks)
+            if letter is not None and wanted.takes(letter) and not (open_only and letter.status is not LetterStatus.OPEN):
+                yield letter
+
+    def get(self, id: str) -> DeadLetter:
+        """One by its id, PARTITION:OFFSET; `ConfigError` if there is none."""
+        partition, _, offset = id.partition(":")
+        if partition.isdecimal() and offset.isdecimal():
+            number, start = int(partition), int(offset)
+            if start in self._bounds().get(number, range(0)):
+                for record in self._system.consume(self.stream, None, None, [number], {number: start}):
+                    letter = letter_of(record, self._marks()) if record.offset == start else None
+                    if letter is not None:
+                        return letter
+                    break
+        raise ConfigError(f"stream {self.stream!r} has no dead letter {id!r}", "`headrace dead-letters list` shows their ids")
+
+    def count(self, chosen: LetterFilter | None = None) -> Counter[tuple[str, str]]:
+        """How many are open, by operator and class of the error."""
+        return Counter((one.operator, one.error_class) for one in self.list(chosen, open_only=True))
+
+    def serdes(self, letter: DeadLetter) -> tuple[Serde | None, Serde | None]:
+        """Those of the stream that its record came from, as far as the application's file is at hand."""
+        sources = () if self._topology is None else self._topology.sources
+        found = next((one for one in sources if one.stream == letter.stream), None)
+        return (None, None) if found is None else (found.key, found.value)
+
+    def retry(
+        self,
+        letters: Iterable[DeadLetter],
+        corrected: Mapping[str, Corrected] | None = None,
+        said: Callable[[int], None] = lambda count: None,
+    ) -> int:
+        """Put their records back into the partitions that they came from, each once, with a header that counts the tries; how
+        many. `corrected`: by id another key and value, as bytes. `said` is called with how many are done. `ConfigError`, before
+        anything is written, for one that cannot be put back; `FencedError` where somebody else deals with letters meanwhile:
+        what is done by then stays, once."""
+        chosen, other = list(letters), corrected or {}
+        for one in chosen:
+            is_whole = one.id in other and one.status is LetterStatus.OPEN and one.source_offset >= 0
+            if one.why_not_retried and not is_whole:
+                why = one.why_not_retried
+                raise ConfigError(f"dead letter {one.id} cannot be put back: {why}", "leave it out, or correct it")
+
+        def record_of(letter: DeadLetter) -> Record:
+            return put_back(letter, *other.get(letter.id, (letter.key, letter.value)))
+
+        return self._dealt_with(chosen, LetterStatus.RETRIED, record_of, said)
+
+    def discard(self, letters: Iterable[DeadLetter], said: Callable[[int], None] = lambda count: None) -> int:
+        """Note that nothing is to be done about them; how many. They stay in the stream."""
+        open_ = [one for one in letters if one.status is LetterStatus.OPEN]
+        return self._dealt_with(open_, LetterStatus.DISCARDED, None, said)
+
+    def _dealt_with(
+        self,
+        letters: Sequence[DeadLetter],
+        status: LetterStatus,
+        record_of: Callable[[DeadLetter], Record] | None,
+        said: Callable[[int], None],
+    ) -> int:
+        done = 0
+        expired: dict[str, bytes | None] = dict.fromkeys(self._expired())
+        for first in range(0, len(letters), AT_ONCE):
+            batch = letters[first : first + AT_ONCE]
+            records: dict[str, list[Record]] = {}
+            for one in batch if record_of is not None else ():
+                assert record_of is not None
+                records.setdefault(one.stream, []).append(record_of(one))
+            marks = {one.id: status.value.encode() for one in batch}
+            self._system.put_back(self.application, records, marks, expired)
+            expired = {}
+            done += len(batch)
+            said(done)
+        return done
+
+    def _marks(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = self._system.metadata_store(self.application).all(DEAD_LETTERS)
+        return found
+
+    def _expired(self) -> Sequence[str]:
+        """The marks of letters that the stream does not hold any more."""
+        bounds = self._bounds()
+        pairs = [(id_, id_.partition(":")) for id_ in self._marks()]
+        return [id_ for id_, (partition, _, offset) in pairs if int(offset) < bounds.get(int(partition), range(0)).start]
+
+    def _bounds(self) -> dict[int, range]:
+        beginnings, ends = self._system.beginning_offsets(self.stream), self._system.end_offsets(self.stream)
+        return {number: range(beginnings.get(number, 0), end) for number, end in ends.items()}
