@@ -236,19 +236,22 @@ def _corrected(letters: DeadLetters, path: Path) -> dict[str, Corrected]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    known: dict[str, DeadLetter] | None = None
     found: dict[str, Corrected] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             given = msgspec.json.decode(line)
-            id_ = given["id"] if isinstance(given, dict) else ""
-            if not isinstance(id_, str) or not {"key", "value"} <= given.keys():
+            if not isinstance(given, dict) or not {"id", "key", "value"} <= given.keys() or not isinstance(given["id"], str):
                 raise ConfigError("expected an object with id, key and value")
-            key, value = letters.serdes(letters.get(id_))
-            found[id_] = _encoded(given["key"], key), _encoded(given["value"], value)
-        except (HeadraceError, msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
-            why = error.message if isinstance(error, HeadraceError) else f"it is no such JSON: {error}"
+            known = {one.id: one for one in letters.list()} if known is None else known
+            if given["id"] not in known:
+                raise ConfigError(f"stream {letters.stream!r} has no dead letter {given['id']!r}")
+            key, value = letters.serdes(known[given["id"]])
+            found[given["id"]] = _encoded(given["key"], key), _encoded(given["value"], value)
+        except (HeadraceError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            why = error.message if isinstance(error, HeadraceError) else f"it is no JSON: {error}"
             raise ConfigError(f"{path.name} line {number}: {why}", "nothing was put back; correct the line") from None
     if not found:
         raise ConfigError(f"{path.name} has no line", "write it with `headrace dead-letters list --values --json`")
