@@ -135,7 +135,8 @@ def test_one_is_shown_as_it_was_read_and_those_that_are_discarded_are_listed_no_
 def test_an_application_without_such_a_stream_says_what_to_set(tmp_path: Path) -> None:
     app = hr.App("none", config={"system": f"log:{tmp_path / 'log'}"})
     app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
-    hr.open_system(f"log:{tmp_path / 'log'}").close()
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        log.create_stream("in", 1)
     with hr.dead_letters(app) as letters, pytest.raises(ConfigError, match="has no dead-letter stream"):
         letters.count()
 
