@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace import wiring
-from headrace.cli.output import iso, print_json, print_table, say
+from headrace.cli.output import iso, print_json, print_table, report, say
 from headrace.cli.targets import (
     AppArgument,
     DropStoreOption,
@@ -24,7 +24,7 @@ from headrace.cli.targets import (
     whole_number,
     with_store_changes,
 )
-from headrace.client.job_documents import change_document, status_document, tasks_document
+from headrace.client.job_documents import change_document, health_of, status_document, tasks_document
 from headrace.codec.job_records import history_of
 from headrace.model.change import Change
 
@@ -50,7 +50,19 @@ _CHANGE_NAMES = ("when", "what", "requested by", "outcome", "job model", "pause"
 
 
 @about_an_application
-def status(target: Target, json: JsonOption = False) -> None:
+def status(
+    target: Target,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Say in one line how it is, and exit with 0, or 3 to 6: see below.")
+    ] = False,
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", parser=whole_number(), metavar="N", help="With --exit-code: more is too much.")
+    ] = None,
+    max_age: Annotated[
+        int, typer.Option("--max-age", parser=whole_number(1), metavar="S", help="With --exit-code: longer is too long.")
+    ] = 60,
+    json: JsonOption = False,
+) -> None:
     """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
@@ -59,9 +71,18 @@ def status(target: Target, json: JsonOption = False) -> None:
     is always the average. Other counters, such as dead_letters, are also given for all runs, where these have
     counted more. JSON: `metrics` of the job and of each sub-topology, since the plan was made; `headrace tasks --json` has
     those of each task. docs/metrics.md says what they mean.
+
+    Exit codes, for scripts: 0 it works, 3 it does not run, 4 a sub-topology has stopped, 5 it has not reported for --max-age
+    seconds, 6 a sub-topology is behind by more than --max-lag.
     """
+    if max_lag is not None and not exit_code:
+        raise typer.BadParameter("--max-lag goes with --exit-code")
     with opened(target) as job:
         found = status_document(job, target.config.system)
+    if exit_code:
+        health, why = health_of(found, time.time_ns() // 1000, max_lag, max_age)
+        report(json, {"application": target.application, "exit_code": int(health), "why": why}, f"{target.application}: {why}")
+        raise typer.Exit(int(health))
     if json:
         print_json(found)
     else:
