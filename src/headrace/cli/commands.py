@@ -76,7 +76,7 @@ _GROUPS = {
     "elasticity": "Elasticity: virtual tasks and containers, set and shown.",
     "dead-letters": "Dead letters: list, show, count, retry and discard records that could not be processed.",
     "stream": "Streams: create, list, describe, check, expand, produce, consume, delete.",
-    "state": "State: read a store by key, or dump it to a file.",
+    "state": "State: read a store by key, dump it to a file, show the versions that are kept.",
 }
 _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("run", run.run, "Run an application on Spark.", run.EXAMPLES),
@@ -104,6 +104,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("stream delete", streams.delete, "Delete a stream and its records.", streams.DELETE_EXAMPLES),
     ("state get", states.get, "Read a store by key.", states.GET_EXAMPLES),
     ("state dump", states.dump, "Write a store to a Parquet file.", states.DUMP_EXAMPLES),
+    ("state versions", states.versions, "Show the versions that are kept.", states.VERSIONS_EXAMPLES),
     ("dead-letters list", dead_letters.list_letters, "List records that could not be processed.", dead_letters.LIST_EXAMPLES),
     ("dead-letters show", dead_letters.show, "Show one as it was read.", dead_letters.SHOW_EXAMPLES),
     ("dead-letters count", dead_letters.count, "Count them by operator and reason.", dead_letters.COUNT_EXAMPLES),

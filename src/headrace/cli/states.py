@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli.json_values import native, plain
 from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, report, say
-from headrace.cli.targets import JsonOption, Target, about_an_application
+from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.serde import Serde
 from headrace.serdes.windowed import Windowed
@@ -22,6 +22,9 @@ GET_EXAMPLES = """\
 headrace state get delays UA flights.py
 headrace state get delays UA --application flight-delays --system log:./data --json
 headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py"""
+VERSIONS_EXAMPLES = """\
+headrace state versions flights.py
+headrace state versions flights.py --tasks --json"""
 DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
 
 \b
@@ -69,6 +72,59 @@ def dump(
     entries = view.write_parquet(output)
     written = {"application": view.application, "store": store, "entries": entries, "file": str(output)}
     report(json, written, f"wrote {entries:,} entries to {output}, as Parquet")
+
+
+@about_an_application
+def versions(
+    target: Target,
+    tasks: Annotated[bool, typer.Option("--tasks", help="Each task's versions alone.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show the versions of the state that are kept, and what a rewind to each would read again.
+
+    A consistent cut is of all tasks of a sub-topology, which go back together; of others each task goes back by itself, to the
+    newest version that is not behind where the startpoint is. `headrace startpoint set --state rewind` goes back.
+    """
+    from headrace.client.kept_versions import kept_states
+    from headrace.codec.job_records import cuts_of
+    from headrace.driver.maintenance.state_versions import versions_of
+
+    with opened(target) as job:
+        metadata = job.system.metadata_store(target.application)
+        cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is
+        found = kept_states(job.model, job.checkpoints, versions_of(metadata), cuts, by_task=tasks)
+    if json:
+        kept = [
+            {
+                "sub_topology": one.sub_topology,
+                "kept_at": iso(one.kept_us),
+                "is_cut": one.is_cut,
+                "tasks": list(map(str, one.tasks)),
+                "read_again": one.read_again,
+                "left_by_rewind": one.left,
+            }
+            for one in found
+        ]
+        print_json({"application": target.application, "versions": kept})
+    elif found:
+        rows = [
+            (
+                iso(one.kept_us),
+                one.sub_topology,
+                str(one.tasks[0]) if tasks else f"{len(one.tasks):,} tasks",
+                "together" if one.is_cut else "left by a rewind" if one.left else "each by itself",
+                sum(one.read_again.values()),
+                ", ".join(f"{stream} {count:,}" for stream, count in one.read_again.items()) or None,
+            )
+            for one in found
+        ]
+        names = ("kept at", "sub-topology", "tasks", "go back", "read again", "by stream")
+        print_table(names, rows, right=("read again",))
+    else:
+        say(
+            f"no version of the state of application {target.application} is kept but the current one; keep_state_versions, "
+            "keep_state_versions_s and state_version_interval_s say which are"
+        )
 
 
 def view_of(store: str, target: Target) -> StateView:
