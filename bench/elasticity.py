@@ -40,7 +40,7 @@ from headrace.core.job_plan.planner import STEPS
 from headrace.driver.planning.job_plan import Backend
 from headrace.driver.planning.job_planner import JobPlanner, uncollected
 from headrace.driver.planning.observe import observe, terms_of
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of, opened_system
 from headrace.wiring.spark_sessions import session_of

@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -23,6 +22,7 @@ from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import NotSupportedError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import DriverLease, RoundCommit
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP, StreamDescription
@@ -36,43 +36,6 @@ The runtime carries them and never looks inside."""
 
 Metadata = Mapping[str, Mapping[str, bytes | None]]
 """Values to be written to a `MetadataStore`: namespace to key to value, None deletes."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverLease:
-    """Who drives an application: for the second driver's message, and to see whether the first still lives."""
-
-    run_id: str
-    host: str
-    pid: int
-    process_started: str  # the kernel's start time of the process: a pid alone may be used again
-    boot_id: str
-    heartbeat_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerCommit:
-    """What one container's worker answered for its share of a round. `receipt` is what the worker's side of the adapter gave
-    for it (`WorkerPorts.commit` in `worker.container`): on the embedded log the chunks that are to be committed, on Kafka
-    which producer committed."""
-
-    lane: int
-    checkpoints: tuple[Checkpoint, ...]
-    receipt: SystemPayload = None
-    state_files: tuple[str, ...] = ()  # absolute paths that must exist
-
-
-@dataclass(frozen=True, slots=True)
-class RoundCommit:
-    """What one round of one sub-topology has done. `bases`: the round that each task's checkpoint must be of before."""
-
-    round_id: RoundId
-    containers: tuple[ContainerCommit, ...]
-    bases: Mapping[TaskName, RoundId | None] = field(default_factory=dict)
-
-    @property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        return tuple(checkpoint for container in self.containers for checkpoint in container.checkpoints)
 
 
 class Streams(Protocol):
@@ -287,6 +250,15 @@ class CoordinatorStore(JobReader, Protocol):
     Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists. At each numbered
     step of protocol.md `exchange.fault_injection.reached` is called.
     """
+
+    def forget(self, epoch: int) -> None:
+        """Forget all that is stored of the application, and delete the streams that it made for itself: the next start is a
+        first start. The epoch stays, so that no process of before can commit. Where it is interrupted `is_half_forgotten`
+        until it is called again. `FencedError`."""
+
+    def is_half_forgotten(self) -> bool:
+        """Whether `forget` was begun and has not ended: then no plan may be made."""
+        return False
 
     # --- who drives -------------------------------------------------------------------------------------------------
 

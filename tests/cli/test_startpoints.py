@@ -19,7 +19,7 @@ from headrace.client.startpoint_manager import StartpointManager
 from headrace.codec.job_records import FLOWS, STARTPOINTS
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.job_plan import StartpointRecords
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.testing import Driver
 from support.world import caught_up, started, waited
 

@@ -23,8 +23,8 @@ from headrace.adapters.log.system import open_system
 from headrace.codec.documents import encode
 from headrace.errors import FencedError, HeadraceError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.commits import RoundCommit
 from headrace.model.tasks import TaskName
-from headrace.ports import RoundCommit
 
 Bases = Mapping[TaskName, Checkpoint]
 

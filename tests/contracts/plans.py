@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 
 S = 1_000_000
 ELSEWHERE = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)

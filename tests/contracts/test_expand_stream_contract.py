@@ -13,10 +13,10 @@ from headrace.adapters.log import records as log_records
 from headrace.core.keys.hashing import partition_of
 from headrace.errors import ConfigError, HeadraceError, IncompatibleChangeError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import DriverLease
 from headrace.record import Record
 
 KEYS = [b"key-%d" % number for number in range(40)]

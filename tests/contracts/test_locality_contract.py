@@ -11,8 +11,8 @@ from headrace.core.affinity.groupers import LocalityInfo, LocalityManager
 from headrace.core.affinity.locations import LocationId
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.errors import FencedError
+from headrace.model.commits import DriverLease
 from headrace.model.tasks import TaskName
-from headrace.ports import DriverLease
 
 HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 Opened = Callable[[], LocalityManager]

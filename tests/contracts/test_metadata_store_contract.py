@@ -15,7 +15,8 @@ import pytest
 
 from contracts.conftest import KINDS
 from headrace.errors import FencedError
-from headrace.ports import DriverLease, MetadataStore
+from headrace.model.commits import DriverLease
+from headrace.ports import MetadataStore
 from headrace.wiring.request_store import users_store
 
 HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)

@@ -13,6 +13,7 @@ from headrace.codec.documents import encode
 from headrace.environment import this_user
 from headrace.errors import ConfigError, StartpointError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import DriverLease
 from headrace.model.expansion import SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
@@ -27,7 +28,6 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import DriverLease
 
 HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 EARLIEST, LATEST = Startpoint(PositionType.EARLIEST), Startpoint(PositionType.LATEST)

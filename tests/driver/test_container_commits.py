@@ -27,8 +27,8 @@ from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
 from headrace.exchange.messages import TaskPlan, decoded_plan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
+from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker import entry as worker
 from headrace.wiring.worker import worker_state

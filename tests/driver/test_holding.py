@@ -18,7 +18,7 @@ from headrace.driver import holding
 from headrace.driver.holding import take_application
 from headrace.errors import FencedError, JobHeldError, SetupError
 from headrace.exchange.engine import DriverAddress, WorkerCheck
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.state_files.files import StateFiles
 from headrace.wiring import launch
 from headrace.wiring.folders import sign, sign_in

@@ -15,9 +15,9 @@ from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
+from headrace.model.commits import DriverLease
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import DriverLease
 
 TASK, PLACE = TaskName.parse("Partition_0"), SSP("log", "a", 0)
 ROUNDS = {TASK: RoundId(1, None, 3)}

@@ -22,9 +22,9 @@ from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.commits import DriverLease
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import DriverLease
 from headrace.state_files.files import StateFiles
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(2)]

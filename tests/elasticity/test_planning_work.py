@@ -24,10 +24,10 @@ from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.rounds import task_positions
 from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import DriverLease
 from headrace.wiring import config_of, opened_system
 
 PARTITIONS = 8

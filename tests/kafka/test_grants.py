@@ -19,10 +19,11 @@ from headrace.codec.documents import encode
 from headrace.core.group.grants import Grant
 from headrace.errors import FencedError, JobHeldError, NotSupportedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import CoordinatorStore, DriverLease, ProcessorStore
+from headrace.ports import CoordinatorStore, ProcessorStore
 from headrace.testing import KafkaServer
 
 FIRST = DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)

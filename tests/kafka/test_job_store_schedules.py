@@ -17,10 +17,10 @@ from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
 from headrace.errors import FencedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import DriverLease
 from headrace.testing import KafkaServer
 
 FIRST = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)

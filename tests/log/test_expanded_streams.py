@@ -19,7 +19,7 @@ from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
 from headrace.core.keys.hashing import partition_of
 from headrace.errors import ConfigError, StorageError
 from headrace.model.checkpoint import RoundId
-from headrace.ports import ContainerCommit, RoundCommit
+from headrace.model.commits import ContainerCommit, RoundCommit
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 

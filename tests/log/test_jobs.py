@@ -24,10 +24,10 @@ from headrace.adapters.log.system import LogSystem
 from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
 from headrace.errors import FencedError, JobHeldError, StorageError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import ContainerCommit, RoundCommit
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import ContainerCommit, RoundCommit
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 

@@ -21,7 +21,7 @@ from headrace.adapters.log.repairing import rebuild, take
 from headrace.adapters.log.system import open_system
 from headrace.adapters.log.verifying import verify
 from headrace.errors import StorageError
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.record import Record
 from headrace.testing import Driver
 from log.test_older_catalogs import CATALOG, copy_catalog, files, much_later_us, produce, records

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.common import lease_holder as holders
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.testing import Driver
 
 

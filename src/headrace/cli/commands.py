@@ -110,6 +110,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("dead-letters count", dead_letters.count, "Count them by operator and reason.", dead_letters.COUNT_EXAMPLES),
     ("dead-letters retry", dead_letters.retry, "Put records back where they came from.", dead_letters.RETRY_EXAMPLES),
     ("dead-letters discard", dead_letters.discard, "Note that nothing is to be done.", dead_letters.DISCARD_EXAMPLES),
+    ("reset", states.reset, "Forget all of a job that does not run.", states.RESET_EXAMPLES),
     ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
     ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
     ("kafka start", servers.start_kafka, "Start a broker for trials.", servers.KAFKA_EXAMPLES),

@@ -1,7 +1,8 @@
-"""`headrace state`: what a store holds, as committed."""
+"""`headrace state`: what a store holds, as committed; which versions are kept. `headrace reset` forgets all of it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,8 +10,9 @@ import msgspec
 import typer
 
 from headrace.cli.json_values import native, plain
-from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, report, say
-from headrace.cli.targets import JsonOption, Target, about_an_application, opened
+from headrace.cli.output import EXIT_ERROR, counted, fail, iso, print_json, print_table, report, say
+from headrace.cli.previews import confirm
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, opened
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.serde import Serde
 from headrace.serdes.windowed import Windowed
@@ -22,6 +24,9 @@ GET_EXAMPLES = """\
 headrace state get delays UA flights.py
 headrace state get delays UA --application flight-delays --system log:./data --json
 headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py"""
+RESET_EXAMPLES = """\
+headrace reset flights.py
+headrace reset --application flight-delays --system log:./data --yes"""
 VERSIONS_EXAMPLES = """\
 headrace state versions flights.py
 headrace state versions flights.py --tasks --json"""
@@ -72,6 +77,34 @@ def dump(
     entries = view.write_parquet(output)
     written = {"application": view.application, "store": store, "entries": entries, "file": str(output)}
     report(json, written, f"wrote {entries:,} entries to {output}, as Parquet")
+
+
+@about_an_application
+def reset(target: Target, yes: YesOption = False, json: JsonOption = False) -> None:
+    """Forget all of a job that does not run: positions, state, startpoints, history, and the streams that it made for itself.
+    The next start is a first start.
+
+    Shows first what goes, then prompts. Inputs and outputs stay as they are: results are written once more. Local
+    stores are removed on this machine; on others they are of no use, and removed in time. Where it is interrupted, no start is
+    possible until it is done again.
+    """
+    from headrace.client.resetting import Reset
+
+    with Reset(target.application, target.config, None if target.app is None else target.app.topology()) as resetting:
+        found = resetting.preview()
+        if found.holder:
+            fail(f"application {target.application} is run by {found.holder}; nothing was changed", "stop it first")
+        shown = {name: value for name, value in asdict(found).items() if name != "holder"}
+        if not json:
+            print(f"application {target.application}: these go, and cannot be had back")
+            print(f"  the positions of {counted(found.tasks, 'task')}, their startpoints and history")
+            print(f"  {counted(found.state_files, 'state file')}, {found.state_bytes / 1e6:,.1f} MB")
+            print(f"  {counted(found.local_stores, 'local store')} on this machine")
+            for stream, records in found.streams.items():
+                print(f"  stream {stream}, {records:,} offsets")
+        confirm(f"reset {target.application}?", yes, json)
+        resetting.forget()
+    report(json, shown, f"reset {target.application}: its next start is a first start")
 
 
 @about_an_application

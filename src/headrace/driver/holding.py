@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.errors import FencedError, HeadraceError
-from headrace.ports import CoordinatorStore, DriverLease
+from headrace.model.commits import DriverLease
+from headrace.ports import CoordinatorStore
 
 LOG = logging.getLogger("headrace.job")
 HEARTBEAT_S = 2.0

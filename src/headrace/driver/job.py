@@ -27,7 +27,8 @@ from headrace.driver.running_job import RunningJob
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
-from headrace.ports import DriverLease, JobReader
+from headrace.model.commits import DriverLease
+from headrace.ports import JobReader
 
 LOG = logging.getLogger("headrace.job")
 TIDY_S = 30.0

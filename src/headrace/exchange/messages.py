@@ -161,8 +161,8 @@ class Summary(msgspec.Struct, frozen=True):
     many bytes of state files are to be read first: in both cases it has done nothing, and has no part in the round. `lost`: its
     location was lost before it had answered, and the engine answers for it: it has no part in the round either.
     `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's side of the system gave for the writes
-    (`ports.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long tasks
-    processed rows, summed over threads, and of that `waited_s` for something else than a processor."""
+    (`model.commits.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long
+    tasks processed rows, summed over threads, and of that `waited_s` for something else than a processor."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []

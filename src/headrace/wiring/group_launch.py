@@ -25,7 +25,7 @@ from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.exchange.engine import Engine, RestoreWork
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 from headrace.state_files.files import StateFiles
 from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder

@@ -27,8 +27,9 @@ from headrace.driver.store_restoration import StoreRestoration
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError
 from headrace.exchange.engine import Engine, RoundControl
+from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, ProcessorStore
+from headrace.ports import ProcessorStore
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state_files.files import StateFiles

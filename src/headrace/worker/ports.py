@@ -88,7 +88,7 @@ class WorkerPorts(Protocol):
 
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Where workers commit: outputs, positions and `checkpoints` in one transaction (steps 7 to 9). Where the driver
-        does: nothing. The receipt, for `ports.ContainerCommit`."""
+        does: nothing. The receipt, for `model.commits.ContainerCommit`."""
 
     def abandon(self) -> None:
         """The attempt ends without a commit: take back what it wrote (Kafka: end its transaction). Never raises."""

@@ -1,4 +1,4 @@
-"""What is stored of dead letters that are dealt with: nobody deals with one twice."""
+"""What is stored of dead letters that are dealt with: one is never dealt with twice."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.errors import FencedError, JobHeldError
-from headrace.ports import DriverLease
+from headrace.model.commits import DriverLease
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s

@@ -10,12 +10,14 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us
+from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
@@ -32,6 +34,7 @@ from headrace.adapters.kafka.names import (
     entries_of,
     lane_id,
     metadata_topic,
+    name_of,
     records_of,
 )
 from headrace.adapters.kafka.positions import (
@@ -45,15 +48,18 @@ from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode, encode
 from headrace.core.group.grants import Grant, Grants, InForce
 from headrace.core.group.statuses import joined_statuses
-from headrace.errors import FencedError, StorageError, UnavailableError
+from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore, DriverLease, Metadata
+from headrace.ports import CoordinatorStore, Metadata
 
 LOG = logging.getLogger("headrace.kafka")
 START_TRIES = 3
+RESET = "reset"  # namespace: whether the application is half forgotten
+_KEPT = frozenset({JOB, LANES, INTERNAL, RESET})  # of the metadata, where an application is forgotten
 OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
 
 
@@ -315,6 +321,25 @@ class KafkaCoordinatorStore(CoordinatorStore):
         except StorageError:
             self._still_ours()  # or they are of the job model of who took over in between
             raise
+
+    def forget(self, epoch: int) -> None:
+        """Plan, checkpoints and named values go in one transaction; then the topics, which no transaction deletes."""
+        self._check_own(epoch)
+        stored = self._metadata.refresh()
+        entries = [(space, name, None) for space, name in map(name_of, stored) if space not in _KEPT]
+        reached("reset", 1)
+        self._transact([*entries, (RESET, "begun", b"")], dict.fromkeys(self._checkpoints.refresh()))
+        reached("reset", 2)
+        own = entries_of(stored, INTERNAL)
+        for topic in own:
+            with suppress(StreamNotFoundError):
+                self._system.delete_stream(topic)
+            reached("reset", 3)
+        self._transact([*((INTERNAL, topic, None) for topic in own), (RESET, "begun", None)])
+        self._model = None
+
+    def is_half_forgotten(self) -> bool:
+        return bool(self._read(RESET))
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 

@@ -65,6 +65,16 @@ def entry_key(namespace: str, name: str) -> bytes:
     return f"{quote(namespace, safe='')}/{quote(name, safe='')}".encode()
 
 
+def name_of(key: bytes) -> tuple[str, str]:
+    """The namespace and the name in a key of the metadata topic.
+
+    >>> name_of(entry_key("startpoints/requests", "a/b"))
+    ('startpoints/requests', 'a/b')
+    """
+    namespace, _, name = key.decode("utf-8", "replace").partition("/")
+    return unquote(namespace), unquote(name)
+
+
 PIECE_BYTES = 500_000  # brokers take records of 1 MB unless they are set otherwise
 _IN_PIECES = b"\0"  # before the number of pieces; no document and no number begins so
 

@@ -32,9 +32,10 @@ from headrace.core.group.grants import portion_of
 from headrace.core.group.statuses import published_name
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import RoundCommit
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ProcessorStore, RoundCommit, SystemPayload
+from headrace.ports import ProcessorStore, SystemPayload
 
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 SEED_TRIES = 5  # an attempt that takes its lane while a lost position is set is one that will fail, or has committed

@@ -155,7 +155,7 @@ def put_back(
     marks: Mapping[str, bytes | None],
 ) -> dict[str, dict[int, int]]:
     """Append encoded records, and set marks of dead letters in the `metadata` of their application, in one transaction; by
-    topic and partition how many. Once the writer has its id nobody else can set some, and what is set can be read."""
+    topic and partition how many. Once the writer has its id no other process can set some, and what is set can be read."""
     counts: dict[str, dict[int, int]] = {}
     try:
         writer.take()

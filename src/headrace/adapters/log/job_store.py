@@ -25,17 +25,10 @@ from headrace.core.group.grants import Grants
 from headrace.errors import FencedError, NotSupportedError, StorageError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import (
-    ContainerCommit,
-    CoordinatorStore,
-    DriverLease,
-    Metadata,
-    ProcessorStore,
-    RoundCommit,
-    SystemPayload,
-)
+from headrace.ports import CoordinatorStore, Metadata, ProcessorStore, SystemPayload
 
 _PUT_CHECKPOINT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -126,6 +119,18 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
     def holder(self) -> DriverLease | None:
         row = self._one("SELECT holder, heartbeat_us FROM jobs WHERE application = ?")
         return None if row is None else _holder(*row)
+
+    def forget(self, epoch: int) -> None:
+        """All of it in one transaction."""
+        with self._catalog.write() as db:
+            self._check_epoch(db, epoch)
+            reached("reset", 1)
+            for stream in stream_tables.all_streams(db):
+                if stream.internal_of == self.application:
+                    stream_tables.delete_stream(db, stream.name)
+            for table in ("job_models", "checkpoints", "status"):
+                db.execute(f"DELETE FROM {table} WHERE application = ?", (self.application,))
+            metadata_tables.forget(db, self.application)
 
     # --- plan and checkpoints ---------------------------------------------------------------------------------------
 

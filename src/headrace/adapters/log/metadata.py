@@ -73,6 +73,11 @@ def write(
     db.executemany(_DELETE, [(_requests(application, namespace), id_) for id_ in done])
 
 
+def forget(db: sqlite3.Connection, application: str) -> None:
+    """Delete all that there is of an application, inside the caller's transaction."""
+    db.execute("DELETE FROM metadata WHERE substr(namespace, 1, ?) = ?", (len(application) + 1, f"{application}/"))
+
+
 def _place(application: str, namespace: str) -> str:
     assert "/" not in namespace, namespace
     return f"{application}/{namespace}"

@@ -33,8 +33,8 @@ from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
-from headrace.ports import DriverLease
 from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.group")

@@ -34,8 +34,9 @@ from headrace.driver.running_job import RunningJob
 from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError
 from headrace.group.lease_keeper import LeaseKeeper
 from headrace.group.processor_group import ProcessorGroup
+from headrace.model.commits import DriverLease
 from headrace.model.streams import SSP
-from headrace.ports import DriverLease, JobReader
+from headrace.ports import JobReader
 
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1

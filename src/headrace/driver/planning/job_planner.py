@@ -43,7 +43,7 @@ from headrace.driver.planning.stored_assignment import (
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, StreamExistsError
+from headrace.errors import ConfigError, StorageError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
@@ -116,6 +116,11 @@ class JobPlanner:
     def commit(self, draft: Draft, snapshot: Snapshot, change: GroupChange | None = None) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the
         plan as it is stored. `change`: of a group, which processors the plan changes: of the others it writes nothing."""
+        if self.backend.store.is_half_forgotten():
+            raise StorageError(
+                f"application {self.topology.application!r}: a reset was begun, and has not ended",
+                "do it again: `headrace reset`; until then what is stored is of no use",
+            )
         for line in draft.log:
             self.log(line)
         draft, existing = self._with_created(draft)

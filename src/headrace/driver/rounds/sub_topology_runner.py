@@ -36,10 +36,10 @@ from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.commits import ContainerCommit, RoundCommit
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
-from headrace.ports import ContainerCommit, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
 GONE_S = 2.0  # for this long a broker that has just started may know nothing of a stream

@@ -1,0 +1,94 @@
+"""Forgetting all of a job that does not run: its plan and positions, its state, and the streams that it made for itself."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.adapters.common import lease_holder as holders
+from headrace.client.application_client import ApplicationClient
+from headrace.driver.holding import kept, take_application
+from headrace.errors import ConfigError
+from headrace.wiring.folders import local_store_dir_of, state_uri_of
+
+if TYPE_CHECKING:
+    from headrace.state_files.files import StateFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPreview:
+    """What would go. `streams`: those that the job made for itself, and how many offsets each holds; Inputs and
+    outputs stay. `local_stores`: how many there are on this machine."""
+
+    application: str
+    tasks: int
+    streams: Mapping[str, int]
+    state_files: int
+    state_bytes: int
+    local_stores: int
+    holder: str = ""  # who runs it, empty where no process does
+
+
+class Reset(ApplicationClient):
+    """For use in a `with`."""
+
+    def preview(self) -> ResetPreview:
+        """`ConfigError` where nothing is stored of the application."""
+        store, system = self._system.job_store(self.application), self._system
+        is_known = self.application in system.applications()
+        model = store.job_model() if is_known else None
+        checkpoints = {} if model is None else store.checkpoints()
+        internal = [one.name for one in system.streams(of=self.application) if one.internal_of == self.application]
+        files = self._state_files()
+        if model is None and not internal and not files and not (is_known and store.is_half_forgotten()):
+            place = f"of application {self.application!r} on {self._config.system}"
+            raise ConfigError(f"nothing is stored {place}", "its next start is a first start as it is")
+        lease = store.holder()
+        is_run = lease is not None and holders.is_alive(lease, time.time_ns() // 1000)
+        heads = [one.head for one in checkpoints.values() if one.head is not None]
+        return ResetPreview(
+            self.application,
+            0 if model is None else len(list(model.tasks)),
+            {name: sum(system.end_offsets(name).values()) - sum(system.beginning_offsets(name).values()) for name in internal},
+            len(files),
+            sum(file.counted_bytes for head in heads for file in head.files),
+            len(self._local_stores()),
+            f"process {lease.pid} on {lease.host}" if lease is not None and is_run else "",
+        )
+
+    def forget(self) -> None:
+        """Do it; again where it was interrupted. `JobHeldError` where the job runs. Inputs and outputs stay."""
+        store, lease = self._system.job_store(self.application), holders.this_process(uuid.uuid4().hex, _now_us())
+        epoch = take_application(store, lease, _now_us())
+        try:
+            with kept(store, epoch, _now_us):
+                store.forget(epoch)
+                files = self._files
+                for name in self._state_files():
+                    files.delete(name)
+                for folder in self._local_stores():
+                    shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            store.release(epoch)
+
+    @property
+    def _files(self) -> StateFiles:
+        from headrace.state_files.files import StateFiles  # pyarrow is imported when it is used
+
+        return StateFiles(state_uri_of(self._config))
+
+    def _state_files(self) -> list[str]:
+        return self._files.list(self.application)
+
+    def _local_stores(self) -> list[Path]:
+        root = Path(local_store_dir_of(self._config)) / self.application
+        return sorted(one for one in root.iterdir() if one.is_dir() and not one.is_symlink()) if root.is_dir() else []
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
