@@ -21,6 +21,7 @@ from headrace.worker.inline_engine import InlineEngine
 pytestmark = [pytest.mark.search, pytest.mark.timeout(120)]
 SCRIPT = "<img src=x onerror=alert(1)>"
 WAIT_MS = 15_000
+QUICK = {"trigger_interval_ms": 20, "partition_check_interval_s": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +52,20 @@ class Shop:
 
     def __init__(self, folder: Path) -> None:
         places = {"system": f"log:{folder / 'log'}", "local_store_dir": str(folder / "s"), "state_uri": str(folder / "state")}
-        self.app = hr.App("shop", config={**places, "trigger_interval_ms": 20, "partition_check_interval_s": 0.2})
-        sales = self.app.stream("sales", key=hr.String(), value=hr.String())
+        self.app = hr.App("shop", config={**places, **QUICK, "dead_letter_stream": "bad"})
+        sales = self.app.stream("sales", key=hr.String(), value=hr.String()).filter(lambda one: 1 // len(one.value) >= 0)
         sales.group_by_key().count(store="counts").to_stream().to("out")
         self.log = hr.open_system(places["system"])
         self.log.create_stream("sales", 2)
         self.log.create_stream("out", 1)
+        self.log.create_stream("bad", 1)
         self.job: Any = None
 
     def start(self) -> None:
         self.job = wiring.start(self.app, engine=InlineEngine(run_container))
 
-    def send(self, *keys: str) -> None:
-        self.log.produce("sales", [(key, "v") for key in keys], key=hr.String(), value=hr.String())
+    def send(self, *keys: str, value: str = "v") -> None:
+        self.log.produce("sales", [(key, value) for key in keys], key=hr.String(), value=hr.String())
 
     def close(self) -> None:
         if self.job is not None and self.job.is_running:
@@ -112,6 +114,16 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
         page.locator("#entries td", has_text=SCRIPT).wait_for()
         assert page.locator("#entries img").count() == 0
 
+        # A record that fails is shown with its reason, and discarded.
+        shop.send(SCRIPT, value="")
+        page.locator("#letter-table td", has_text="ZeroDivisionError").wait_for()
+        page.fill('#letters-form [name="ids"]', page.locator("#letter-table tbody td").first.text_content())
+        page.select_option('#letters-form [name="action"]', "discard")
+        page.press('#letters-form [name="ids"]', "Enter")
+        page.locator("#confirm dd", has_text="ZeroDivisionError").first.wait_for()
+        page.click("#confirm-yes")
+        page.locator("#letter-table td", has_text="no dead letter").wait_for()
+
         # It grows: the tasks with the keys read the new partitions.
         shop.log.expand_stream("sales", 4)
         page.locator("#history-table td", has_text="expansion").first.wait_for()
@@ -120,11 +132,11 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
         # A startpoint is set on the page, after its preview: what was read is read again.
         page.fill('form[data-what="startpoint"] [name="position"]', "earliest")
         page.press('form[data-what="startpoint"] [name="position"]', "Enter")
-        page.locator("#confirm dd", has_text="3").first.wait_for()
+        page.locator("#confirm dd", has_text="4").first.wait_for()
         assert not page.locator("#startpoint-table td", has_text="earliest").count(), "it is a preview so far"
         page.click("#confirm-yes")
         page.locator("#startpoint-table td", has_text="applied").first.wait_for()
-        until(lambda: records(page) == 6)
+        until(lambda: records(page) == 8)
 
         # What is refused is said, and nothing is done.
         page.fill('form[data-what="elasticity"] [name="factor"]', "3")

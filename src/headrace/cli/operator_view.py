@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace import wiring
+from headrace.cli.dead_letters import document, opened_letters
 from headrace.cli.elasticity import opened_elasticity, scale_document
 from headrace.cli.json_values import plain
 from headrace.cli.previews import described
@@ -30,7 +31,7 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.durations import time_ago_us, time_text
 
 FRESH_S = 0.9  # what is shown is at most so old
-HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX = 100, 100, 200
+HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX, LETTERS_MAX = 100, 100, 200, 50
 _PATH = re.compile(r"(?<![\w/.])/(?:[^\s/'\"`,;:()]+/)+")
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
 
@@ -81,6 +82,10 @@ class OperatorView:
                 "streams": self._streams(job),
                 "stores": sorted(job.model.stores),
             }
+        if target.config.dead_letter_stream is not None:
+            with opened_letters(target) as letters:
+                newest = letters.newest(LETTERS_MAX)
+                found["dead_letters"] = [document(letters, one, values=True) for one in newest]
         with opened_startpoints(target) as points:
             found["startpoints"] = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]][::-1]
         return found
@@ -139,11 +144,13 @@ class OperatorView:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]:
-        """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity` or `stop`. `ConfigError` for what
-        cannot be done, or is not allowed."""
+        """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity`, `dead-letters` or `stop`.
+        `ConfigError` for what cannot be done, or is not allowed."""
         if not self.allow_changes:
             raise ConfigError(_CHANGES_OFF)
         changes = {"startpoint": self._startpoint, "elasticity": self._elasticity, "stop": self._stopped}
+        if self._target.config.dead_letter_stream is not None:
+            changes["dead-letters"] = self._dead_letters
         if what not in changes:
             raise ConfigError(f"there is no change {what!r}", f"there are: {', '.join(changes)}")
         found = _document(changes[what](given, is_wanted))
@@ -174,6 +181,19 @@ class OperatorView:
             if preview.refusal is not None:
                 raise ConfigError(preview.refusal)
             return scale_document(preview, scales.write(preview) if is_wanted else None)
+
+    def _dead_letters(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
+        """`ids`: with spaces between them; `action`: put them back (`retry`), or `discard`."""
+        ids, action = _text(given, "ids").split(), _text(given, "action", "retry")
+        if action not in ("retry", "discard") or not ids:
+            raise ConfigError("expected ids, and retry or discard")
+        with opened_letters(self._target) as letters:
+            chosen = [letters.get(id_) for id_ in dict.fromkeys(ids)]
+            if action == "retry" and (refused := [one for one in chosen if one.why_not_retried]):
+                raise ConfigError(f"dead letter {refused[0].id} cannot be put back: {refused[0].why_not_retried}")
+            if is_wanted:
+                letters.retry(chosen) if action == "retry" else letters.discard(chosen)
+            return {"action": action, "letters": [document(letters, one, values=False) for one in chosen]}
 
     def _stopped(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
         if self._stop is None:

@@ -143,12 +143,17 @@ function show(found) {
   startpoints.fill(found.startpoints);
   charts.add(known, found.streams, Date.parse(found.at) / 1000);
   for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
+  at("letters-form").hidden = !found.allow_changes;
   at("stop-form").hidden = !found.can_stop;
   for (const id of ["letters", "letters-link"]) at(id).hidden = !found.dead_letters;
   if (found.dead_letters) {
     letters ??= new Table(
       at("letter-table"),
-      ["id", "when", "source", "operator", "reason", "tries", "status"].map((name) => ({ name, of: (one) => one[name] })),
+      ["id", "when", "source", "operator", "reason", "key", "value", "tries"].map((name) => ({
+        name,
+        of: (one) => (name === "when" ? when(one.when) : one[name]),
+        number: name === "tries",
+      })),
       { empty: "no dead letter" },
     );
     letters.fill(found.dead_letters);
