@@ -34,6 +34,7 @@ def with_source(**changed: Any) -> dict[str, Any]:
         (with_source(stopped_by="it was deleted"), Health.HAS_STOPPED, "source has stopped: it was deleted"),
         (with_source(updated_us=NOW_US - 61_000_000), Health.IS_SILENT, "source, for 61 s"),
         (with_source(processors={"a": {"updated_us": NOW_US - 90_000_000}}), Health.IS_SILENT, "processor a, for 90 s"),
+        (with_source(processors={}, tasks_by_processor={"a": 2}), Health.IS_SILENT, "do not report: a"),
         (with_source(lag=11), Health.IS_BEHIND, "behind by 11"),
     ],
 )

@@ -33,13 +33,14 @@ def status_document(job: JobLook, url: str) -> dict[str, Any]:
         last = reported.get(sub.title, {})
         measured |= last.get("job_metrics", {})
         rejected |= last.get("rejected_executors", {}) if job.is_running else {}
-        tasks = list(sub.tasks)
+        tasks, by_processor = list(sub.tasks), _tasks_by_processor(sub)
+        waiting = _waiting_for_processors(by_processor, last) if job.is_running else []
         subs[sub.title] = {name: one for name, one in last.items() if name not in _OF_OTHER_VIEWS} | {
             "tasks": len(tasks),
             "containers": len(sub.containers),
-            "tasks_by_processor": _tasks_by_processor(sub),
+            "tasks_by_processor": by_processor,
             "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
-            "notes": [*last.get("notes", ()), *job.notes([sub])],
+            "notes": [*last.get("notes", ()), *job.notes([sub]), *waiting],
         }
     return {
         "application": job.application,
@@ -83,6 +84,9 @@ def health_of(status: Mapping[str, Any], now_us: int, max_lag: int | None, max_a
     for sub in subs.values():
         processors = sub.get("processors", {}).items()
         ages |= {f"processor {id_}": (now_us - one["updated_us"]) / 1e6 for id_, one in processors}
+    absent = {id_ for sub in subs.values() for id_ in _absent(sub.get("tasks_by_processor", {}), sub)}
+    if absent:
+        return Health.IS_SILENT, f"tasks wait for processors that do not report: {', '.join(sorted(absent))}"
     silent = [f"{name}, for {age_s:.0f} s" for name, age_s in ages.items() if age_s > max_age_s]
     if silent:
         return Health.IS_SILENT, f"it has not reported of {'; '.join(silent)}"
@@ -139,6 +143,19 @@ def _tasks_by_processor(sub: SubTopologyModel) -> dict[str, int]:
         if (id_ := processor_of(container)) is not None:
             found[id_] += len(container.tasks)
     return dict(found)
+
+
+def _absent(by_processor: Mapping[str, int], reported: Mapping[str, Any]) -> list[str]:
+    """The processors of a group that have tasks and have not reported lately."""
+    processors = reported.get("processors")
+    return [] if processors is None else sorted(by_processor.keys() - processors.keys())
+
+
+def _waiting_for_processors(by_processor: Mapping[str, int], reported: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{by_processor[id_]:,} tasks wait for processor {id_}, which does not report: it has stopped, or starts"
+        for id_ in _absent(by_processor, reported)
+    ]
 
 
 def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:
