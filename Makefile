@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 # Tests start some thousand processes of Python: without what Python compiled once, each compiles the source again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo cluster-demo test test-unit lint types imports check docs bench soak clean java venv venv-dev
+.PHONY: help demo cluster-demo test test-unit lint types imports check docs site bench soak clean java venv venv-dev
 
 help:
 	@echo "make demo      run the demonstration: flight delays by carrier"
@@ -20,6 +20,7 @@ help:
 	@echo "make imports   check that imports obey the table"
 	@echo "make check     lint, types, imports and test"
 	@echo "make docs      write the pages that are made from the code"
+	@echo "make site      make the documentation a site, in build/site"
 	@echo "make bench     measure; each number that is claimed comes from there"
 	@echo "make soak      run for long, with processes killed and stopped"
 	@echo "make clean     remove the environment and the caches"
@@ -54,6 +55,9 @@ docs: venv-dev
 	$(VENV)/bin/python scripts/configuration_page.py docs/configuration.md
 	$(VENV)/bin/python scripts/api_page.py docs/api.md
 	$(VENV)/bin/python scripts/metrics_page.py docs/metrics.md
+
+site: venv-dev
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
 
 bench: java venv-dev
 	@for script in bench/*.py; do \
