@@ -3,6 +3,7 @@ whether it runs, or where. Texts that may name files of this machine are shown w
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -30,7 +31,8 @@ from headrace.errors import ConfigError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.durations import time_ago_us, time_text
 
-FRESH_S = 0.9  # what is shown is at most so old
+LOG = logging.getLogger("headrace.http")
+FRESH_S, STALE_S = 0.9, 5.0  # what is older is looked up behind an answer, or before it
 HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX, LETTERS_MAX = 100, 100, 200, 50
 _PATH = re.compile(r"(?<![\w/.])/(?:[^\s/'\"`,;:()]+/)+")
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
@@ -43,19 +45,33 @@ class OperatorView:
         self._target, self._stop = target, stop
         self.allow_changes = allow_changes
         self._lock = threading.Lock()
-        self._looked_s = 0.0
+        self._looked_s = -STALE_S
         self._shown = b"{}"
         self._read: dict[str, tuple[float, int]] = {}  # by stream when it was looked at, and up to where it was read then
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 
     def overview(self) -> bytes:
-        """Everything but the state, as JSON; the same for who asks again at once."""
+        """Everything but the state, as JSON. It is looked up behind the answer, for the next one; what is older than
+        `STALE_S` is waited for."""
+        age_s = time.monotonic() - self._looked_s
+        if age_s > STALE_S:
+            self._look()
+        elif age_s > FRESH_S and not self._lock.locked():
+            threading.Thread(target=self._look_behind, name="headrace-ui", daemon=True).start()
+        return self._shown
+
+    def _look(self) -> None:
         with self._lock:
-            if time.monotonic() - self._looked_s > FRESH_S:
+            if time.monotonic() - self._looked_s > FRESH_S:  # else another has just done it
                 self._shown = msgspec.json.encode(shown(self._overview()))
                 self._looked_s = time.monotonic()
-            return self._shown
+
+    def _look_behind(self) -> None:
+        try:
+            self._look()
+        except Exception as error:  # who asks when it is stale is told
+            LOG.info("the overview could not be looked up: %s", getattr(error, "message", error))
 
     def _overview(self) -> dict[str, Any]:
         target = self._target
@@ -154,7 +170,7 @@ class OperatorView:
         if what not in changes:
             raise ConfigError(f"there is no change {what!r}", f"there are: {', '.join(changes)}")
         found = _document(changes[what](given, is_wanted))
-        self._looked_s = 0.0
+        self._looked_s = -STALE_S  # what was done is to be seen in the next answer
         return found
 
     def _startpoint(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
