@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/ui.py [TASKS]
 
-A job with state on an embedded log that has run, with so many tasks (1,000). Times in ms over HTTP from this process: of the overview
-as it is, where it is looked up behind the answer; where it is looked up before it; of `/metrics` with the metrics of all tasks.
+A job with state on an embedded log that has run, with so many tasks (1,000). Times in ms over HTTP from this process: of the
+overview as it is, where it is looked up behind the answer; where it is looked up before it; of `/metrics` with all tasks.
 """
 
 from __future__ import annotations
