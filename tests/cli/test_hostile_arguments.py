@@ -224,6 +224,8 @@ def hostile_place(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setattr(launch, "spark_engine", lambda app, config: InlineEngine(run_container))
         patch.setattr(servers, "KafkaServer", refuse)
         patch.setattr(servers, "ZooKeeperServer", refuse)
+        patch.setattr("headrace.cli.ui.pages", refuse)
+        patch.setattr("headrace.cli.run.pages", refuse)
         patch.setattr(demo, "_started_broker", refuse)
         patch.setattr("headrace.demo.run.own_folder", refuse)
         patch.setattr(connector, "with_connector", refuse)
