@@ -35,6 +35,7 @@ def with_source(**changed: Any) -> dict[str, Any]:
         (with_source(updated_us=NOW_US - 61_000_000), Health.IS_SILENT, "source, for 61 s"),
         (with_source(processors={"a": {"updated_us": NOW_US - 90_000_000}}), Health.IS_SILENT, "processor a, for 90 s"),
         (with_source(processors={}, tasks_by_processor={"a": 2}), Health.IS_SILENT, "do not report: a"),
+        ({**WELL, "sub_topologies": {"by": {"lag": 0}}}, Health.IS_SILENT, "not reported of by"),
         (with_source(lag=11), Health.IS_BEHIND, "behind by 11"),
     ],
 )

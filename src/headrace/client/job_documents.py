@@ -80,7 +80,10 @@ def health_of(status: Mapping[str, Any], now_us: int, max_lag: int | None, max_a
     stopped = [f"{name} has stopped: {sub['stopped_by']}" for name, sub in subs.items() if sub.get("stopped_by")]
     if stopped:
         return Health.HAS_STOPPED, "; ".join(stopped)
-    ages = {name: (now_us - sub.get("updated_us", 0)) / 1e6 for name, sub in subs.items()}
+    unreported = [name for name, sub in subs.items() if "updated_us" not in sub]
+    if unreported:
+        return Health.IS_SILENT, f"it has not reported of {'; '.join(unreported)}"
+    ages = {name: (now_us - sub["updated_us"]) / 1e6 for name, sub in subs.items()}
     for sub in subs.values():
         processors = sub.get("processors", {}).items()
         ages |= {f"processor {id_}": (now_us - one["updated_us"]) / 1e6 for id_, one in processors}
