@@ -70,7 +70,7 @@ class OperatorView:
     def _look_behind(self) -> None:
         try:
             self._look()
-        except Exception as error:  # who asks when it is stale is told
+        except Exception as error:  # who asks for it when it is stale gets the error
             LOG.info("the overview could not be looked up: %s", getattr(error, "message", error))
 
     def _overview(self) -> dict[str, Any]:

@@ -169,10 +169,6 @@ class StateView(Generic[V]):
         """The same as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
-    def to_spark(self, session: Any) -> Any:
-        """The same as a DataFrame of this Spark session. It holds what is committed now; what comes later is not in it."""
-        return session.createDataFrame(self.to_arrow())
-
     def write_parquet(self, path: Path) -> int:
         """Write the store to a Parquet file, whole or not at all; the number of entries."""
         import pyarrow.parquet as pq
