@@ -3,6 +3,7 @@ survives a restart of the job. Texts of records are never markup, and the browse
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
+from headrace.adapters.http import operator_pages
+from headrace.cli import operator_view
 from headrace.cli.targets import Target
 from headrace.cli.ui import pages
 from headrace.wiring.worker.entry import run_container
@@ -24,27 +27,40 @@ WAIT_MS = 15_000
 QUICK = {"trigger_interval_ms": 20, "partition_check_interval_s": 0.2}
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests do not wait a second for what is there already."""
+    monkeypatch.setattr(operator_pages, "EVERY_S", 0.2)
+    monkeypatch.setattr(operator_view, "FRESH_S", 0.1)
+
+
 @pytest.fixture(scope="module")
-def chromium() -> str | None:
-    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-
-
-@pytest.fixture
-def page(chromium: str | None, without_server: Callable[[str, str], NoReturn]) -> Iterator[Any]:
-    """A page of a browser, and in `page.said` what the browser reported."""
+def browser() -> Iterator[Any]:
+    """None where there is no Chromium."""
+    chromium = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
     if chromium is None:
-        without_server("Chromium", "scripts/browser.sh installs it")
+        yield None
+        return
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 1400, "height": 900})
-        opened.set_default_timeout(WAIT_MS)
-        opened.said = []
-        opened.on("console", lambda message: opened.said.append(message.text))
-        opened.on("pageerror", lambda error: opened.said.append(str(error)))
-        yield opened
-        browser.close()
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Any, without_server: Callable[[str, str], NoReturn]) -> Iterator[Any]:
+    """A page of a browser, and in `page.said` what the browser reported."""
+    if browser is None:
+        without_server("Chromium", "scripts/browser.sh installs it")
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened.set_default_timeout(WAIT_MS)
+    opened.said = []
+    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    yield opened
+    opened.close()
 
 
 class Shop:
@@ -168,3 +184,42 @@ def test_it_fits_where_it_is_shown(page: Any, shop: Shop, width: int, scheme: st
         page.locator("#running.good").wait_for()
         assert page.locator("#changes").is_hidden()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "only tables scroll sideways"
+
+
+PLACES = """() => [...document.querySelectorAll("#subs, #streams, #task-table")].map((table) => [
+  table.offsetHeight, ...[...table.querySelectorAll("th, td")].map((cell) => cell.offsetLeft)])"""
+
+
+def test_it_asks_again_after_a_refusal_stays_where_it_is_and_says_loudly_what_has_stopped(page: Any, shop: Shop) -> None:
+    shop.start()
+    with pages(Target("shop", wiring.config_of(shop.app), shop.app), "127.0.0.1", 0, allow_changes=False) as url:
+        until(lambda: json.loads(page.request.get(f"{url}/api/overview").text()).get("status"))
+        found = page.request.get(f"{url}/api/overview").json()
+        source, task = found["status"]["sub_topologies"]["source"], found["tasks"][0]
+        is_refused = True
+
+        def answered(route: Any) -> None:
+            if is_refused:
+                route.fulfill(status=503, json={"error": "too many"})
+            else:
+                route.fulfill(content_type="text/event-stream", body=f"retry: 100\ndata: {json.dumps(found)}\n\n")
+
+        page.route("**/api/events", answered)
+        page.goto(url)
+        page.locator("#connection.alarm", has_text="cut off").wait_for()
+        assert page.locator("#running").text_content() == "not known"
+        is_refused = False
+        source |= {"lag": 0, "waiting_for": "new records"}
+        page.locator("#subs td", has_text="new records").wait_for()
+
+        # Longer texts and numbers move nothing.
+        before = page.evaluate(PLACES)
+        source |= {"lag": 123_456, "waiting_for": "round 12345, 1:source:12345 in messages"}
+        task |= {"lag": 123_456, "restoring": {"done_bytes": 1, "total_bytes": 3, "left_s": 1234.56}}
+        page.locator("#subs td", has_text="round 12345").wait_for()
+        page.locator("#task-table td", has_text="restoring 33 %, 21 min left").wait_for()
+        assert page.evaluate(PLACES) == before
+
+        source["stopped_by"] = f"ValueError: {SCRIPT}"
+        page.locator("#alarms li.alarm", has_text=f"source has stopped: ValueError: {SCRIPT}").wait_for()
+        assert page.locator("#alarms img").count() == 0

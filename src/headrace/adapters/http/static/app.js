@@ -2,6 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { controls } from "./controls.js";
+import { listen } from "./live.js";
 import { store } from "./store.js";
 import { Table, options, shown, text, when } from "./tables.js";
 import { flows, picture } from "./topology.js";
@@ -10,40 +11,40 @@ const at = (id) => document.getElementById(id);
 const percent = (value) => (value === undefined || value === null ? "" : `${Math.round(value * 100)} %`);
 
 const subs = new Table(at("subs"), [
-  { name: "sub-topology", of: ([name]) => name },
+  { name: "sub-topology", wide: 11, of: ([name]) => name },
   { name: "records/s", number: true, of: ([, sub]) => Math.round(sub.metrics?.["records-per-s-10s"] ?? 0) },
-  { name: "lag", number: true, of: ([, sub]) => sub.lag },
-  { name: "records", number: true, of: ([, sub]) => sub.records },
-  { name: "written", number: true, of: ([, sub]) => sub.records_written },
-  { name: "dead letters", number: true, of: ([, sub]) => sub.counters?.dead_letters ?? 0 },
-  { name: "late", number: true, of: ([, sub]) => sub.counters?.late_records ?? 0 },
+  { name: "lag", number: true, wide: 4, of: ([, sub]) => sub.lag },
+  { name: "records", number: true, wide: 6, of: ([, sub]) => sub.records },
+  { name: "written", number: true, wide: 6, of: ([, sub]) => sub.records_written },
+  { name: "dead letters", number: true, wide: 7, of: ([, sub]) => sub.counters?.dead_letters ?? 0 },
+  { name: "late", number: true, wide: 4, of: ([, sub]) => sub.counters?.late_records ?? 0 },
   { name: "round", number: true, of: ([, sub]) => sub.round },
-  { name: "tasks", number: true, of: ([, sub]) => sub.tasks },
-  { name: "containers", number: true, of: ([, sub]) => sub.containers },
+  { name: "tasks", number: true, wide: 4, of: ([, sub]) => sub.tasks },
+  { name: "containers", number: true, wide: 6, of: ([, sub]) => sub.containers },
   { name: "factor", number: true, of: ([, sub]) => sub.elasticity_factor },
-  { name: "now", of: ([, sub]) => (sub.stopped_by ? "stopped, see below" : sub.waiting_for) },
-]);
+  { name: "now", wide: 21, of: ([, sub]) => (sub.stopped_by ? "stopped, see below" : sub.waiting_for) },
+], { fixed: true });
 const streams = new Table(at("streams"), [
-  { name: "stream", of: (one) => one.stream },
-  { name: "partitions", number: true, of: (one) => one.partitions },
-  { name: "records/s read", number: true, of: (one) => one.records_per_s },
+  { name: "stream", wide: 14, of: (one) => one.stream },
+  { name: "partitions", number: true, wide: 6, of: (one) => one.partitions },
+  { name: "records/s read", number: true, wide: 8, of: (one) => one.records_per_s },
   { name: "lag", number: true, of: (one) => one.lag },
-]);
+], { fixed: true });
 const tasks = new Table(
   at("task-table"),
   [
-    { name: "task", of: (one) => one.task },
+    { name: "task", wide: 11, of: (one) => one.task },
     { name: "sub-topology", of: (one) => one.sub_topology },
-    { name: "location", of: (one) => one.location ?? "this machine" },
+    { name: "location", wide: 10, of: (one) => one.location ?? "this machine" },
     { name: "processor", of: (one) => one.processor ?? "" },
-    { name: "container", number: true, of: (one) => one.container },
-    { name: "came", of: came },
+    { name: "container", number: true, wide: 5.5, of: (one) => one.container },
+    { name: "came", wide: 13, of: came },
     { name: "lag", number: true, of: (one) => one.lag },
     { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
-    { name: "busy", number: true, of: (one) => percent(one.metrics["busy-share-10s"]) },
-    { name: "reads", of: (one) => one.reads.join(" ") },
+    { name: "busy", number: true, wide: 4, of: (one) => percent(one.metrics["busy-share-10s"]) },
+    { name: "reads", wide: 12, of: (one) => one.reads.join(" ") },
   ],
-  { sorts: true },
+  { sorts: true, fixed: true },
 );
 const history = new Table(
   at("history-table"),
@@ -82,7 +83,8 @@ function came(one) {
   if (!one.restoring) return one.came;
   const { done_bytes: done, total_bytes: total, left_s: left } = one.restoring;
   const share = total ? Math.round((100 * done) / total) : 0;
-  return `restoring ${share} %${left === null ? "" : `, about ${shown(left)} s left`}`;
+  if (left === null) return `restoring ${share} %`;
+  return `restoring ${share} %, ${left < 120 ? `${Math.round(left)} s` : `${shown(Math.round(left / 60))} min`} left`;
 }
 
 function wanted(one) {
@@ -100,23 +102,37 @@ function filtered() {
 function alarms(found) {
   const said = [];
   for (const [name, sub] of Object.entries(found)) {
-    if (sub.stopped_by) said.push(`${name} has stopped: ${sub.stopped_by}`);
-    if (sub.scale_waits_for) said.push(`${name}: ${sub.scale_waits_for}`);
-    for (const note of sub.notes ?? []) said.push(`${name}: ${note}`);
+    if (sub.stopped_by) said.push([`${name} has stopped: ${sub.stopped_by}`, "alarm"]);
+    if (sub.scale_waits_for) said.push([`${name}: ${sub.scale_waits_for}`, ""]);
+    for (const note of sub.notes ?? []) said.push([`${name}: ${note}`, ""]);
   }
   const list = at("alarms");
   while (list.children.length > said.length) list.lastChild.remove();
   while (list.children.length < said.length) list.append(document.createElement("li"));
-  said.forEach((one, number) => text(list.children[number], one));
+  said.forEach(([words, kind], number) => {
+    list.children[number].className = kind;
+    text(list.children[number], words);
+  });
+}
+
+function badge(words, kind) {
+  text(at("running"), words);
+  at("running").className = `badge ${kind}`;
+}
+
+// What is shown of a job that nobody hears of may be wrong by now.
+function connected(yes) {
+  text(at("connection"), yes ? "this page is kept fresh" : "cut off from the server: what is shown may be old; trying again");
+  at("connection").classList.toggle("alarm", !yes);
+  if (!yes) badge("not known", "bad");
 }
 
 function header(found) {
   const { status } = found;
   document.title = `${found.application} — Headrace`;
   text(at("application"), found.application);
-  const badge = at("running");
-  text(badge, status?.running ? "running" : "not running");
-  badge.className = `badge ${status?.running ? "good" : "bad"}`;
+  if (status?.running) badge("running", "good");
+  else badge("not running", "bad");
   const holder = status?.holder;
   const held = holder ? `process ${holder.pid} on ${holder.host}, last heartbeat ${shown(holder.silent_s)} s ago. ` : "";
   text(at("held"), status ? `${held}Job model ${status.job_model}, on ${status.system}. Counts are of ${status.counts_of}.` : "");
@@ -125,7 +141,10 @@ function header(found) {
 function show(found) {
   at("problem").hidden = !found.problem;
   text(at("problem"), found.problem ?? "");
-  if (!found.application) return;
+  if (!found.application) {
+    badge("not known", "bad");
+    return;
+  }
   last = found;
   header(found);
   if (!found.status) return;
@@ -160,15 +179,8 @@ function show(found) {
   }
 }
 
-function listen() {
-  const events = new EventSource("/api/events");
-  events.addEventListener("open", () => text(at("connection"), "this page is kept fresh"));
-  events.addEventListener("error", () => text(at("connection"), "cut off from the server: what is shown may be old; trying again"));
-  events.addEventListener("message", (event) => show(JSON.parse(event.data)));
-}
-
 at("filter").addEventListener("input", filtered);
 controls();
 store();
 picture(at("picture")).then(() => last && flows(at("picture"), last.streams ?? []));
-listen();
+listen(show, connected);

@@ -24,7 +24,13 @@ class Chart {
       this.data,
       element,
     );
-    new ResizeObserver(() => this.plot.setSize(size())).observe(element);
+    this.resized = new ResizeObserver(() => this.plot.setSize(size()));
+    this.resized.observe(element);
+  }
+
+  end() {
+    this.resized.disconnect();
+    this.plot.destroy();
   }
 
   add(at, values) {
@@ -42,6 +48,7 @@ export class Charts {
   constructor(phases, rates, select) {
     Object.assign(this, { phases, rates, select, seen: new Map() });
     select.addEventListener("change", () => this.show());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.show());
   }
 
   add(subs, streams, atS) {
@@ -60,8 +67,8 @@ export class Charts {
     const names = [...new Set(known.flatMap((one) => Object.keys(one.timings)))].sort();
     if (!names.length) return;
     if (anew || !this.drawn || names.join() !== this.drawn) {
-      this.phases.replaceChildren();
-      this.rates.replaceChildren();
+      this.byPhase?.end();
+      this.byRate?.end();
       this.byPhase = new Chart(this.phases, names);
       this.byRate = new Chart(this.rates, ["records/s", "lag"], { second: "lag" });
       this.drawn = names.join();

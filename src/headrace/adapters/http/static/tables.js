@@ -1,6 +1,7 @@
 // Tables that are kept as they are and filled anew: rows are reused, and a cell is written only where its text has changed.
 
 const counted = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const ordered = new Intl.Collator("en", { numeric: true });
 
 export function shown(value) {
   if (value === null || value === undefined) return "";
@@ -18,10 +19,12 @@ export function text(element, value) {
   if (element.textContent !== wanted) element.textContent = wanted;
 }
 
-// `columns`: name, what gives the value of a row, and whether it is a number. `order`: by what column, when sorted by hand.
+// `columns`: name, what gives the value of a row, whether it is a number, and how `wide` it is at least, in rem, where widths
+// are `fixed`: then nothing moves when a text grows. `order`: by what column, when sorted by hand.
 export class Table {
-  constructor(element, columns, { sorts = false, empty = "nothing" } = {}) {
+  constructor(element, columns, { sorts = false, empty = "nothing", fixed = false } = {}) {
     Object.assign(this, { element, columns, empty, order: null, rows: [] });
+    if (fixed) this.fix();
     const head = element.createTHead().insertRow();
     for (const [number, column] of columns.entries()) {
       const cell = document.createElement("th");
@@ -39,6 +42,19 @@ export class Table {
     this.body = element.createTBody();
   }
 
+  fix() {
+    const widths = this.columns.map((column) => column.wide ?? (column.number ? 5 : 8));
+    const group = document.createElement("colgroup");
+    for (const width of widths) {
+      const column = document.createElement("col");
+      column.style.width = `${width}rem`;
+      group.append(column);
+    }
+    this.element.prepend(group);
+    this.element.classList.add("fixed");
+    this.element.style.minWidth = `${widths.reduce((sum, width) => sum + width, 0)}rem`;
+  }
+
   sort(number, cell) {
     const rises = this.order?.number === number ? !this.order.rises : !this.columns[number].number;
     this.order = { number, rises };
@@ -53,7 +69,7 @@ export class Table {
     if (this.order) {
       const { number, rises } = this.order;
       const compared = (a, b) =>
-        typeof a === "number" && typeof b === "number" ? a - b : shown(a).localeCompare(shown(b), "en", { numeric: true });
+        typeof a === "number" && typeof b === "number" ? a - b : ordered.compare(shown(a), shown(b));
       made = made.sort((a, b) => (rises ? 1 : -1) * compared(a[number], b[number]));
     }
     const lines = made.length ? made : [[this.empty]];
