@@ -21,12 +21,12 @@ _BETWEEN = 44  # two sub-topologies
 _LETTERS = 33  # that fit into an operator
 
 _Place = tuple[int, int]  # the left upper corner of an operator
-# What the legend says of each look of an operator, the colour that fills it, and that of its border.
+# What the legend says of each look of an operator, the colour that fills it, and that of its border and its name (4.5 to 1).
 _LOOKS = {
-    "source": ("reads", "#e3effd", "#2f6fb8"),
-    "spark": ("in Spark's engine", "#fff1dc", "#c77d1e"),
-    "worker": ("in the worker", "#f5f6f8", "#7b8694"),
-    "state": ("has state", "#e2f4e6", "#2f8a4c"),
+    "source": ("reads", "#e3effd", "#2a64a8"),
+    "spark": ("in Spark's engine", "#fff1dc", "#8f5610"),
+    "worker": ("in the worker", "#f5f6f8", "#5d6875"),
+    "state": ("has state", "#e2f4e6", "#25733d"),
     "sink": ("writes", "#f1e7fb", "#7a4bb0"),
 }
 
