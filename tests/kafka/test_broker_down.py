@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
+from headrace.adapters.kafka import coordinator, coordinator_store
 from headrace.errors import UnavailableError
 from headrace.testing import KafkaServer
 from support.fixtures import place_on
@@ -74,6 +75,37 @@ def test_at_the_start_it_is_waited_for_with_a_word(
     job.wait(60)
     assert world.copies() == list(range(10))
     assert any(record.message.startswith("waiting to ") for record in caplog.records)
+
+
+def test_a_start_goes_on_whose_broker_dies_in_the_transaction_of_its_first_plan(
+    broker: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Copying(tmp_path, broker)
+    world.send(10)
+    right, later = coordinator.send_offsets, list[threading.Timer]()
+
+    def send_offsets(*given: Any, **named: Any) -> None:
+        if not later and b"current" in [key.rpartition(b"/")[2] for key in written]:
+            broker.kill()
+            later.append(threading.Timer(3.0, broker.restart))
+            later[0].start()
+        right(*given, **named)
+
+    produce, written = coordinator.Coordinator.transact, list[bytes]()
+
+    def transact(self: Any, records: Any, positions: Any = None) -> None:
+        given = list(records)
+        written[:] = [key for _, key, _ in given]
+        produce(self, given, positions)
+
+    monkeypatch.setattr(coordinator_store, "START_TRIES", 1)  # else the store itself may come through
+    monkeypatch.setattr(coordinator, "send_offsets", send_offsets)
+    monkeypatch.setattr(coordinator.Coordinator, "transact", transact)
+    job = world.start("caught-up")
+    later[0].join()
+    job.wait(60)
+    assert world.copies() == list(range(10))
+    assert "waiting for the system, to make the first job model" in caplog.text
 
 
 def test_a_start_waits_once_for_a_broker_that_does_not_come(

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
 
 from headrace.core.elasticity.recut import Recut
 from headrace.core.topology.sub_topologies import upstream_names_of
@@ -21,6 +20,7 @@ from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.shown_rounds import ShownRounds
+from headrace.driver.system_wait import Answer, when_answered
 from headrace.errors import (
     EndlessTimersError,
     FencedError,
@@ -35,9 +35,7 @@ from headrace.exchange.fault_injection import reached
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
-Answer = TypeVar("Answer")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
-SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
@@ -358,14 +356,8 @@ class Generation(ShownRounds):
 
     def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
-        began_s = time.monotonic()
-        while not self._ending.is_set():
-            try:
-                return ask()
-            except UnavailableError as error:
-                if time.monotonic() - began_s > SYSTEM_WAIT_S:
-                    raise
-                LOG.warning("waiting for the system, %s: %s", what, error.message)
-                self._waiting_for[runner.sub.name] = f"the system: {error.message}"
-                self._ending.wait(1.0)
-        return None
+
+        def refused(error: UnavailableError) -> None:
+            self._waiting_for[runner.sub.name] = f"the system: {error.message}"
+
+        return when_answered(what, ask, self._ending, refused)

@@ -15,7 +15,7 @@ from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.autosizing import ScaleController
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import SYSTEM_WAIT_S, Generation
+from headrace.driver.generation import Generation
 from headrace.driver.holding import HEARTBEAT_S, take_application
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import JobStatus
@@ -24,6 +24,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.running_job import RunningJob
+from headrace.driver.system_wait import when_answered
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
@@ -194,7 +195,9 @@ class Job(RunningJob):
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
         prepared_s = self._requests.end_preparation()
         with self._tidying, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
-            prepared = self._prepared_again(began_s)
+            prepared = self._prepared_again()
+            if prepared is None:
+                return
         pause_s = time.monotonic() - began_s
         phases_s = {"end of the rounds": began_s - self._seen_s, **prepared.phases_s}
         if prepared_s:
@@ -218,20 +221,21 @@ class Job(RunningJob):
         pause = {"": round(pause_s * 1e9)}
         backend.measured({"plan-changes": {"": 1}, "change-pause-ns": pause, "change-phase-ns": phases})
 
-    def _prepared_again(self, began_s: float) -> PreparedJob:
-        """The next plan, in force; a system that does not answer is waited for."""
-        while True:
+    def _prepared_again(self) -> PreparedJob | None:
+        """The next plan, in force; a system that does not answer is waited for. None where a stop was requested meanwhile."""
+
+        def ask() -> PreparedJob:
             # What is seen from here on is in the plan, or asks for another one.
             requests, self._changing = self._changing, ()
             try:
-                prepared = self._launched.prepare_again(self._generation.plan, self._pace.clock_us(), requests)
-                break
-            except UnavailableError as error:
-                if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
-                    raise
+                return self._launched.prepare_again(self._generation.plan, self._pace.clock_us(), requests)
+            except UnavailableError:
                 self._changing = (*requests, *self._changing)
-                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
-                self._stopping.wait(1.0)
+                raise
+
+        prepared = when_answered("to make a new job model", ask, self._stopping)
+        if prepared is None:
+            return None
         self._epoch = prepared.plan.epoch
         self._requests.begin(prepared.plan, time.monotonic())
         if self._caught_up is not None:

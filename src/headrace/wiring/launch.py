@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -22,10 +23,12 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
+from headrace.driver.system_wait import when_answered
 from headrace.environment import checked_folder
-from headrace.errors import NotSupportedError
+from headrace.errors import NotSupportedError, UnavailableError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
@@ -48,6 +51,7 @@ from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_eng
 from headrace.wiring.store_process import StoreProcess
 
 LOG = logging.getLogger("headrace")
+FIRST = "to make the first job model"
 
 
 def started(
@@ -92,10 +96,10 @@ def launched(
                 check_places_of_workers(engine, config)
         topology, sides = resolved_topology(topology, engine)
         lease = partial(_lease, run_id)
-        epoch = take_application(store, lease(), _now_us())
-        closers.append(lambda: store.release(epoch))
+        epochs = [take_application(store, lease(), _now_us())]
+        closers.append(lambda: store.release(epochs[-1]))
         if engine.driver_address is not None:
-            with kept(store, epoch, _now_us):
+            with kept(store, epochs[-1], _now_us):
                 engine.wait_for_workers(signed_check(app.name, config, run_id, stateful), log)
         files = StateFiles(state_uri)
         # Signals to workers: by files where they run on this machine, else over TCP.
@@ -118,7 +122,7 @@ def launched(
         backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
-        prepared = preparer.prepare(epoch)
+        prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
         closers.insert(1 if address is None else len(closers), sealing(engine, paths, prepared.plan))
@@ -128,6 +132,23 @@ def launched(
     except BaseException:
         close_all(closers)
         raise
+
+
+def _first_plan(preparer: JobPreparer, epochs: list[int], take: Callable[[], int]) -> PreparedJob:
+    """The first plan, in force under the last one of `epochs`. A system that was there when the application was taken is waited
+    for; what it may have done of a plan is read again under an epoch of its own, as for each later plan."""
+    try:
+        return preparer.prepare(epochs[-1])
+    except UnavailableError as error:
+        LOG.warning("waiting for the system, %s: %s", FIRST, error.message)
+
+    def again() -> PreparedJob:
+        epochs.append(take())
+        return preparer.prepare(epochs[-1])
+
+    prepared = when_answered(FIRST, again, threading.Event())
+    assert prepared is not None, "nothing ends the wait"
+    return prepared
 
 
 def _check_places(app: Application, config: Config, stateful: bool, is_on_spark: bool) -> None:

@@ -126,7 +126,7 @@ class Executors:
 
     def _asked(self, check: WorkerCheck, due: Sequence[Executor]) -> None:
         try:
-            self._record(due, questions.verdicts(self._context, check, due))
+            self._record(questions.verdicts(self._context, check, due))
         except Exception as error:
             failure = failure_of(error)
             if not failure.cancelled and self._context._jsc is not None:  # else Spark is being stopped
@@ -136,17 +136,18 @@ class Executors:
                 self._asking.difference_update(one.id for one in due)
                 self._asked_s.update((one.id, time.monotonic()) for one in due)
 
-    def _record(self, due: Sequence[Executor], verdicts: Mapping[str, Verdict]) -> None:
+    def _record(self, verdicts: Mapping[str, Verdict]) -> None:
         with self._lock:
             hosts = {one.id: one.host for one in self._there}
             before = dict(self._verdicts)
-            self._verdicts.update((one, verdict) for one, verdict in verdicts.items() if one in hosts)
-        for one in [one for one in due if one.id in hosts]:
-            verdict, former = verdicts.get(one.id), before.get(one.id)
+            there = {one: verdict for one, verdict in verdicts.items() if one in hosts}
+            self._verdicts.update(there)
+        for one, verdict in there.items():  # Spark may have asked another one, too, which came just now
+            former = before.get(one)
             if isinstance(verdict, Rejected) and verdict != former:
-                LOG.warning("executor %s on host %s is rejected, it gets no work: %s", one.id, one.host, verdict)
+                LOG.warning("executor %s on host %s is rejected, it gets no work: %s", one, hosts[one], verdict)
             elif isinstance(former, Rejected) and isinstance(verdict, Admitted):
-                LOG.info("executor %s on host %s is not rejected any more", one.id, one.host)
+                LOG.info("executor %s on host %s is not rejected any more", one, hosts[one])
 
 
 def _none_came(rejections: Mapping[str, str]) -> SetupError:
