@@ -108,6 +108,9 @@ class RealPlace:
     def heal(self, tree: Any) -> None:
         self._wires[id(tree)].heal()
 
+    def silence(self, tree: Any, connections: int) -> None:
+        self._wires[id(tree)].silence(connections)
+
     def pass_s(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -141,7 +144,7 @@ class Wire:
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self._open = True
+        self._open, self._unanswered = True, 0
         self._ends: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -158,6 +161,10 @@ class Wire:
     def heal(self) -> None:
         self._open = True
 
+    def silence(self, connections: int) -> None:
+        """So many connections are taken from now on and not answered, as by a server that has just started."""
+        self._unanswered = connections
+
     def close(self) -> None:
         self.cut()
         self._listener.close()
@@ -168,6 +175,11 @@ class Wire:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            if self._open and self._unanswered:
+                self._unanswered -= 1
+                with self._lock:
+                    self._ends.add(near)
+                continue
             try:
                 far = socket.create_connection(("127.0.0.1", self._target), 5) if self._open else None
             except OSError:

@@ -79,6 +79,18 @@ def test_a_paused_server_is_an_error_in_time_and_the_lease_ends(real_zookeeper: 
     wait_until(lambda: _answers(group), "an answer")
 
 
+def test_a_handshake_that_is_never_answered_does_not_cost_the_session(real_zookeeper: RealPlace) -> None:
+    """A server that has just started does this now and then."""
+    tree = real_zookeeper.tree(4.0)
+    group = ProcessorGroup(tree, "/headrace", DELAYS, real_zookeeper.clock)
+    number = group.register(ME)
+    real_zookeeper.silence(tree, 1)
+    real_zookeeper.cut(tree)
+    real_zookeeper.heal(tree)
+    wait_until(lambda: _answers(group), "an answer")
+    assert group.confirm() and group.sequence == number
+
+
 def test_a_shorter_timeout_that_the_server_grants_counts(opened: Any) -> None:
     group = opened(session__timeout__ms=str(2 * SESSION_TIMEOUT_MS_MAX))
     group.register(ME)

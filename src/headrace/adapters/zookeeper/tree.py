@@ -38,6 +38,7 @@ from headrace.errors import ConfigError, NotSupportedError, StorageError, Unavai
 LOG = logging.getLogger("headrace.zookeeper")
 CLOSE_S_MAX = 5.0
 HANDSHAKES_MAX = 5  # closed by the server, one after the other
+HANDSHAKE_SHARE = 1 / 4  # of the session's time: an answer that never comes leaves time to ask again
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2}
 _REASONS: dict[type[Exception], Reason] = {
     exceptions.NodeExistsError: "exists",
@@ -201,11 +202,14 @@ class KazooTree:
 
     def _watch_handshakes(self, client: KazooClient) -> None:
         """Learn the timeout that is granted, which kazoo keeps to itself. And a server that has come back empty closes each
-        connection of who has seen more than it has, for ever: after some of these be one who has seen nothing."""
+        connection of who has seen more than it has, for ever: after some of these be one who has seen nothing. And one that
+        has just started may take a connection and never answer it; kazoo would wait until the session has ended."""
         handshake, refused = client._connection._invoke, 0
+        answer_s = self._connection.session_timeout_s * HANDSHAKE_SHARE
 
         def invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
             nonlocal refused
+            timeout = min(timeout, answer_s)
             if not isinstance(request, Connect):
                 return handshake(timeout, request, xid)
             refused += 1
