@@ -146,12 +146,11 @@ class System(Streams, Protocol):
         self,
         application: str,
         records: Mapping[str, Sequence[Record]],
-        marks: Mapping[str, bytes],
-        expired: Mapping[str, None] | None = None,
+        marks: Mapping[str, bytes | None],
     ) -> None:
-        """Append encoded records to their streams, and mark dead letters of an application as dealt with (`marks`, by id), all
-        of it or nothing: in one transaction. `expired`: marks that go. `FencedError` where one is marked already, or somebody
-        else deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed then."""
+        """Append encoded records to their streams, and mark dead letters of an application as dealt with (`marks`, by id; None
+        removes one), all of it or nothing: in one transaction. `FencedError` where one is marked already, or another process
+        deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed then."""
 
     def collect_garbage(self) -> Sequence[str]:
         """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system

@@ -24,7 +24,7 @@ from cli.shop import APP
 from headrace.adapters.artifacts import connector
 from headrace.cli import demo, servers
 from headrace.cli.commands import application
-from headrace.client.job_documents import Health
+from headrace.core.health import Health
 from headrace.errors import SetupError
 from headrace.wiring import launch
 from headrace.wiring.worker.entry import run_container

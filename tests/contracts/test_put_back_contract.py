@@ -36,7 +36,7 @@ def test_records_come_as_they_are_into_their_partitions_with_the_marks(system: A
     system.put_back(application, {"flights": records}, {"0:7": DONE, "1:3": DONE})
     assert sorted(read(system), key=str) == [(0, None, None, 7_000, ()), (2, b"k", b"v", 5_000, (("h", b"1"), ("none", None)))]
     assert marks(system) == {"0:7": DONE, "1:3": DONE}
-    system.put_back(application, {}, {"2:2": b"discarded"}, {"0:7": None})
+    system.put_back(application, {}, {"2:2": b"discarded", "0:7": None})
     assert marks(system) == {"1:3": DONE, "2:2": b"discarded"} and len(read(system)) == 2
 
 

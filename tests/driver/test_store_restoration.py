@@ -395,7 +395,7 @@ def restoration(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Workers],
     def make(workers: Workers) -> StoreRestoration:
         paths = WorkerPaths("run-1", "/stores", "/state", control=None, max_round_s=1.0)  # type: ignore[arg-type]
         view = ClusterView(workers, 10.0)  # type: ignore[arg-type]
-        made.append(StoreRestoration(workers.restore, lambda: view.present, "app", paths))
+        made.append(StoreRestoration(workers.restore, view.present, "app", paths))
         made[-1].begin(1)
         return made[-1]
 

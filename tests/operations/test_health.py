@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import wiring
 from headrace.cli.commands import application
-from headrace.client.job_documents import Health, health_of
+from headrace.core.health import Health, health_of
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
@@ -61,9 +60,9 @@ def test_the_command(tmp_path: Path) -> None:
 
         assert asked().exit_code == 1, "it has not run yet"
         job = wiring.start(app, engine=InlineEngine(run_container))
-        works: Callable[[], Any] = lambda: asked("--json")  # noqa: E731
         try:
-            assert (works().exit_code, json.loads(works().stdout)["why"]) == (0, "it works")
+            works = asked("--json")
+            assert (works.exit_code, json.loads(works.stdout)["why"]) == (0, "it works")
         finally:
             job.stop()
         assert asked().exit_code == Health.DOES_NOT_RUN and asked().stdout == "shop: it does not run\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from headrace.cli.commands import application as command
-from headrace.client.kept_versions import kept_states
 from headrace.core.rewind.consistent_cuts import ConsistentCut
+from headrace.core.rewind.kept_states import kept_states
 from headrace.core.rewind.state_history import StateVersion
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel

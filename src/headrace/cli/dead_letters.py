@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,14 +15,15 @@ import typer
 from headrace.cli.json_values import native, plain, text_of_bytes
 from headrace.cli.output import counted, print_json, print_table, report, say
 from headrace.cli.previews import confirm
-from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, not_files, whole_number, with_options
+from headrace.client.letters import LetterFilter
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.durations import time_us
 from headrace.model.serde import Serde
 
 if TYPE_CHECKING:
     from headrace.client.dead_letters import Corrected, DeadLetters
-    from headrace.client.letters import DeadLetter, LetterFilter
+    from headrace.client.letters import DeadLetter
 
 LIST_EXAMPLES = """\
 headrace dead-letters list flights.py
@@ -38,25 +40,38 @@ headrace dead-letters discard --operator parse --until 2013-06-01T00:00:00Z --ap
 headrace dead-letters discard --all --app flights.py --yes"""
 _SHOWN = ("id", "when", "source", "offset", "operator", "reason", "tries", "status")
 
-ReasonOption = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Only those with this class of error, or this text in its message.")
+
+_FILTER_OPTIONS: dict[str, Any] = {
+    "reason": Annotated[
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="Only those with this class of error, or this text in its message."),
+    ],
+    "operator": Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Only those of this operator.")],
+    "stream": Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="Only records of this stream.")],
+    "since": Annotated[str | None, typer.Option("--since", metavar="ISO", help="Only records of this time or later.")],
+    "until": Annotated[str | None, typer.Option("--until", metavar="ISO", help="Only records of before this time.")],
+}
+IdsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="Dead letters: PARTITION:OFFSET.", callback=not_files)
 ]
-OperatorOption = Annotated[str, typer.Option("--operator", metavar="NAME", help="Only those of this operator.")]
-StreamOption = Annotated[str, typer.Option("--stream", metavar="STREAM", help="Only records of this stream.")]
-SinceOption = Annotated[str | None, typer.Option("--since", metavar="ISO", help="Only records of this time or later.")]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="ISO", help="Only records of before this time.")]
-IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters: PARTITION:OFFSET.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that are open.")]
 
 
+def _filter_of(
+    reason: str | None, operator: str | None, stream: str | None, since: str | None, until: str | None
+) -> LetterFilter:
+    since_us, until_us = (time_us(one, name) if one else None for one, name in ((since, "--since"), (until, "--until")))
+    return LetterFilter(frozenset(), reason or "", operator or "", stream or "", since_us, until_us)
+
+
+with_filter = partial(with_options, name="wanted", options=_FILTER_OPTIONS, made=_filter_of)
+
+
 @about_an_application
+@with_filter
 def list_letters(
     target: Target,
-    reason: ReasonOption = "",
-    operator: OperatorOption = "",
-    stream: StreamOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
+    wanted: LetterFilter,
     every: Annotated[bool, typer.Option("--every", help="Those that are dealt with too.")] = False,
     limit: Annotated[int, typer.Option("--limit", parser=whole_number(1), metavar="N", help="The newest so many.")] = 100,
     values: Annotated[bool, typer.Option("--values", help="JSON: keys and values too, decoded if they can be.")] = False,
@@ -64,8 +79,7 @@ def list_letters(
 ) -> None:
     """List the dead letters that are open: what could not be processed, by which operator, and why. JSON: a line each."""
     with opened_letters(target) as letters:
-        chosen = filter_of((), reason, operator, stream, since, until)
-        found = deque(letters.list(chosen, open_only=not every), limit)
+        found = deque(letters.list(wanted, open_only=not every), limit)
         shown = [document(letters, one, values=values) for one in found]
     if json:
         for one in shown:
@@ -73,7 +87,7 @@ def list_letters(
     elif shown:
         print_table(_SHOWN, [[one[name] for name in _SHOWN] for one in shown], right=("offset", "tries"))
     else:
-        say(f"application {target.application} has no open dead letter" + (" of these" if chosen.says_something else ""))
+        say(f"application {target.application} has no open dead letter" + (" of these" if wanted.says_something else ""))
 
 
 @about_an_application
@@ -93,18 +107,15 @@ def show(
 
 
 @about_an_application
+@with_filter
 def count(
     target: Target,
-    reason: ReasonOption = "",
-    operator: OperatorOption = "",
-    stream: StreamOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
+    wanted: LetterFilter,
     json: JsonOption = False,
 ) -> None:
     """Count the open dead letters, by operator and class of the error."""
     with opened_letters(target) as letters:
-        found = letters.count(filter_of((), reason, operator, stream, since, until))
+        found = letters.count(wanted)
     rows = [{"operator": name, "error_class": kind, "letters": number} for (name, kind), number in found.most_common()]
     if json:
         print_json({"application": target.application, "open": found.total(), "by_reason": rows})
@@ -115,14 +126,11 @@ def count(
 
 
 @partial(about_an_application, by_argument=False)
+@with_filter
 def retry(
     target: Target,
+    wanted: LetterFilter,
     ids: IdsArgument = None,
-    reason: ReasonOption = "",
-    operator: OperatorOption = "",
-    stream: StreamOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
     all_: AllOption = False,
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Corrected letters: lines of `list --values --json`, edited.")
@@ -138,27 +146,23 @@ def retry(
     """
     with opened_letters(target) as letters:
         corrected = {} if from_ is None else _corrected(letters, from_)
-        wanted = [*(ids or ()), *corrected]
-        chosen = _chosen(letters, filter_of(wanted, reason, operator, stream, since, until), wanted, all_)
+        chosen = _chosen(letters, wanted, [*(ids or ()), *corrected], all_)
         _deal(target, chosen, "put back", lambda: letters.retry(chosen, corrected, _progress(len(chosen), json)), yes, json)
 
 
 @partial(about_an_application, by_argument=False)
+@with_filter
 def discard(
     target: Target,
+    wanted: LetterFilter,
     ids: IdsArgument = None,
-    reason: ReasonOption = "",
-    operator: OperatorOption = "",
-    stream: StreamOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
     all_: AllOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Note that nothing is to be done about dead letters: they are not listed any more. They stay in their stream."""
     with opened_letters(target) as letters:
-        chosen = _chosen(letters, filter_of(ids or (), reason, operator, stream, since, until), ids or (), all_)
+        chosen = _chosen(letters, wanted, ids or (), all_)
         _deal(target, chosen, "discarded", lambda: letters.discard(chosen, _progress(len(chosen), json)), yes, json)
 
 
@@ -171,17 +175,8 @@ def opened_letters(target: Target) -> DeadLetters:
     return found
 
 
-def filter_of(
-    ids: Iterable[str], reason: str, operator: str, stream: str, since: str | None, until: str | None
-) -> LetterFilter:
-    """What the options say."""
-    from headrace.client.letters import LetterFilter
-
-    times = (None if one is None else time_us(one, name) for one, name in ((since, "--since"), (until, "--until")))
-    return LetterFilter(frozenset(ids), reason, operator, stream, *times)
-
-
 def _chosen(letters: DeadLetters, wanted: LetterFilter, ids: Sequence[str], every: bool) -> list[DeadLetter]:
+    wanted = replace(wanted, ids=frozenset(ids))
     if not wanted.says_something and not every:
         raise typer.BadParameter("say which: ids, --reason, --operator, --stream, --since, --until; or --all")
     found = list(letters.list(wanted, open_only=not ids))
@@ -265,4 +260,3 @@ def _encoded(value: Any, serde: Serde | None) -> bytes | None:
         return None
     chosen = serde or Bytes()
     return chosen.encode(native(value, chosen))
-

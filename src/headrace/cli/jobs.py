@@ -24,8 +24,9 @@ from headrace.cli.targets import (
     whole_number,
     with_store_changes,
 )
-from headrace.client.job_documents import change_document, health_of, status_document, tasks_document
+from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.codec.job_records import history_of
+from headrace.core.health import health_of
 from headrace.model.change import Change
 
 STATUS_EXAMPLES = """\

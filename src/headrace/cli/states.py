@@ -115,11 +115,11 @@ def versions(
 ) -> None:
     """Show the versions of the state that are kept, and what a rewind to each would read again.
 
-    A consistent cut is of all tasks of a sub-topology, which go back together; of others each task goes back by itself, to the
+    A consistent cut is of all tasks of a sub-topology, which go back together; of others each task goes back alone, to the
     newest version that is not behind where the startpoint is. `headrace startpoint set --state rewind` goes back.
     """
-    from headrace.client.kept_versions import kept_states
     from headrace.codec.job_records import cuts_of
+    from headrace.core.rewind.kept_states import kept_states
     from headrace.driver.maintenance.state_versions import versions_of
 
     with opened(target) as job:
@@ -145,7 +145,7 @@ def versions(
                 iso(one.kept_us),
                 one.sub_topology,
                 str(one.tasks[0]) if tasks else f"{len(one.tasks):,} tasks",
-                "together" if one.is_cut else "left by a rewind" if one.left else "each by itself",
+                "together" if one.is_cut else "left by a rewind" if one.left else "each alone",
                 sum(one.read_again.values()),
                 ", ".join(f"{stream} {count:,}" for stream, count in one.read_again.items()) or None,
             )

@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,32 +102,48 @@ def with_group(overrides: Sequence[str], coordinator: str | None, processor_id: 
     return [*overrides, *(f"{key}={text}" for key, text in given.items() if text is not None)]
 
 
-def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:
-    """Make a command of one that begins with a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it.
-    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number."""
+def with_options(
+    command: Callable[..., None], name: str, options: Mapping[str, Any], made: Callable[..., Any]
+) -> Callable[..., None]:
+    """Make a command of one that takes a parameter `name`: in its place are these options, None where they are not given, of
+    which `made` makes it."""
     signature = inspect.signature(command, eval_str=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [parameter.replace(kind=keyword) for name, parameter in signature.parameters.items() if name != "target"]
-    shared = [
-        inspect.Parameter(name, keyword, default=None, annotation=option)
-        for name, option in _TARGET_OPTIONS.items()
-        if by_argument or name != "app_argument"
-    ]
+    own = [one.replace(kind=keyword) for one in signature.parameters.values() if one.name != name]
+    shared = [inspect.Parameter(one, keyword, default=None, annotation=annotation) for one, annotation in options.items()]
 
     @functools.wraps(command)
-    def with_target(**options: Any) -> None:
-        app_argument, app, application, system, overrides = (options.pop(name, None) for name in _TARGET_OPTIONS)
-        files = [] if by_argument else [one for one in options.get("ids") or () if one.endswith(".py")]
-        if files:
-            raise typer.BadParameter(f"{files[0]} is a file: name the application by --app {files[0]}")
-        if app_argument is not None and app is not None:
-            raise typer.BadParameter("give the application's file once: as APP, or by --app")
-        command(target=target_of(app_argument or app, application, system, overrides), **options)
+    def with_made(**given: Any) -> None:
+        taken = {one: given.pop(one) for one in options}
+        command(**{name: made(**taken)}, **given)
 
     required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
     others = [parameter for parameter in own if parameter not in required]
-    with_target.__signature__ = signature.replace(parameters=[*required, *shared, *others])  # type: ignore[attr-defined]
-    return with_target
+    with_made.__signature__ = signature.replace(parameters=[*required, *shared, *others])  # type: ignore[attr-defined]
+    return with_made
+
+
+def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:
+    """Make a command of one that takes a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it. `[APP]`
+    comes behind the command's own arguments; it is left out without `by_argument`, where these are any number."""
+    options = {name: one for name, one in _TARGET_OPTIONS.items() if by_argument or name != "app_argument"}
+
+    def made(
+        app: str | None, application: str | None, system: str | None, set_: list[str] | None, app_argument: str | None = None
+    ) -> Target:
+        if app_argument is not None and app is not None:
+            raise typer.BadParameter("give the application's file once: as APP, or by --app")
+        return target_of(app_argument or app, application, system, set_)
+
+    return with_options(command, "target", options, made)
+
+
+def not_files(ids: list[str] | None) -> list[str] | None:
+    """A callback for arguments that are no files, where one may well be given in the place of `--app`."""
+    for one in ids or ():
+        if one.endswith(".py"):
+            raise typer.BadParameter(f"{one} is a file: name the application by --app {one}")
+    return ids
 
 
 def target_of(app: str | None, application: str | None, system: str | None, overrides: Sequence[str] | None = None) -> Target:

@@ -117,16 +117,16 @@ class DeadLetters(ApplicationClient):
         said: Callable[[int], None],
     ) -> int:
         done = 0
-        expired: dict[str, bytes | None] = dict.fromkeys(self._expired())
+        marks: dict[str, bytes | None] = dict.fromkeys(self._expired())  # with the first of the batches these go
         for first in range(0, len(letters), AT_ONCE):
             batch = letters[first : first + AT_ONCE]
             records: dict[str, list[Record]] = {}
             for one in batch if record_of is not None else ():
                 assert record_of is not None
                 records.setdefault(one.stream, []).append(record_of(one))
-            marks = {one.id: status.value.encode() for one in batch}
-            self._system.put_back(self.application, records, marks, expired)
-            expired = {}
+            marks |= {one.id: status.value.encode() for one in batch}
+            self._system.put_back(self.application, records, marks)
+            marks = {}
             done += len(batch)
             said(done)
         return done

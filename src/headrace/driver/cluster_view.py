@@ -23,14 +23,9 @@ class ClusterView:
         self._lock = threading.Lock()
         self._looked_s = 0.0
 
-    @property
     def present(self) -> Mapping[str, int]:
         """How many Spark tasks run at once at each location that is there now."""
         return self._looked().present
-
-    def slots(self) -> Mapping[str, int]:
-        """`present`, for who is given a function."""
-        return self.present
 
     def for_plan(self) -> Mapping[str, int]:
         """The same with what is away for a moment: what a plan is made with."""

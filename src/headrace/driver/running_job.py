@@ -23,7 +23,7 @@ STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 
 class RunningJob(ABC):
     """A job that this process takes part in, planned by `planner`. `_ended` is set when all is closed; `_error` is what has
-    ended it, None where it was stopped or is done. """
+    ended it, None where it was stopped or is done."""
 
     def __init__(self, planner: JobPlanner, pace: Pace) -> None:
         self._planner, self._pace = planner, pace

@@ -116,7 +116,7 @@ def launched(
         )
         cluster = None if address is None else ClusterView(engine, return_wait_s_of(config))
         builder = None if address else partial(StoreProcess, app.name, paths)
-        restoration = None if cluster is None else StoreRestoration(engine.restore, cluster.slots, app.name, paths)
+        restoration = None if cluster is None else StoreRestoration(engine.restore, cluster.present, app.name, paths)
         removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
         retention = StoreRetention(removing, in_background=cluster is not None) if stateful else None
         backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)

@@ -284,11 +284,7 @@ class KafkaSystem(System):
         return sum(written.values())
 
     def put_back(
-        self,
-        application: str,
-        records: Mapping[str, Sequence[Record]],
-        marks: Mapping[str, bytes],
-        expired: Mapping[str, None] | None = None,
+        self, application: str, records: Mapping[str, Sequence[Record]], marks: Mapping[str, bytes | None]
     ) -> None:
         """An open transaction holds back what others read of these streams: it is a short one."""
         from headrace.adapters.kafka import records as writing
@@ -297,7 +293,7 @@ class KafkaSystem(System):
         found = {self._found(stream): mine for stream, mine in records.items()}
         writer = writing.TransactionalWriter(self.client, dead_letters_id(application), self.connection.secrets, PUT_BACK_MS)
         writer.send_at_once(batch_bytes(self.limits([topic.name for topic in found]).values(), self.client.get("batch.size")))
-        written = writing.put_back(writer, found, self.own_topics.metadata(application), {**(expired or {}), **marks})
+        written = writing.put_back(writer, found, self.own_topics.metadata(application), marks)
         for topic in found:
             writing.await_readable(self._admin, topic, written.get(topic.name, {}))
 

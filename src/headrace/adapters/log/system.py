@@ -119,15 +119,11 @@ class LogSystem(System):
         return log_records.produce(self._catalog, stream, records, keys, values)
 
     def put_back(
-        self,
-        application: str,
-        records: Mapping[str, Sequence[Record]],
-        marks: Mapping[str, bytes],
-        expired: Mapping[str, None] | None = None,
+        self, application: str, records: Mapping[str, Sequence[Record]], marks: Mapping[str, bytes | None]
     ) -> None:
         from headrace.adapters.log import records as log_records
 
-        log_records.put_back(self._catalog, checked_name("application", application), records, {**(expired or {}), **marks})
+        log_records.put_back(self._catalog, checked_name("application", application), records, marks)
 
     def consume(
         self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None

@@ -17,7 +17,7 @@ from headrace.model.tasks import TaskName
 @dataclass(frozen=True, slots=True)
 class KeptState:
     """Versions that were kept at one time. `is_cut`: of all tasks of the sub-topology between two of its rounds, which go back
-    together; else each task goes back by itself. `read_again`: by stream the offsets from there to where its readers are now.
+    together; else each task goes back alone. `read_again`: by stream the offsets from there to where its readers are now.
     `left`: a rewind has left it, and undoing that goes back to it."""
 
     sub_topology: str

@@ -157,7 +157,7 @@ class SubTopologyRunner:
         """The tasks that take no part in rounds now, as their location has no worker, or their stores are restored."""
         if self._restoration is None:
             return SittingOut(elsewhere=self._elsewhere) if self._elsewhere else EVERY_TASK
-        present = None if self._cluster is None else self._cluster.present
+        present = None if self._cluster is None else self._cluster.present()
         waiting = self._restoration.waiting(self.sub.title)
         left_bytes = sum(one.total_bytes - one.done_bytes for one in waiting.lanes.values())
         self.meter.restored(self._restoration.taken_bytes(self.sub.title), left_bytes, time.monotonic())

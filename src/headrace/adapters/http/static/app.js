@@ -120,7 +120,7 @@ function badge(words, kind) {
   at("running").className = `badge ${kind}`;
 }
 
-// What is shown of a job that nobody hears of may be wrong by now.
+// While the server does not answer, what is shown of a job may be outdated.
 function connected(yes) {
   text(at("connection"), yes ? "this page is kept fresh" : "cut off from the server: what is shown may be old; trying again");
   at("connection").classList.toggle("alarm", !yes);

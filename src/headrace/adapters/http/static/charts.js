@@ -62,11 +62,11 @@ export class Charts {
     this.show(false);
   }
 
-  show(anew = true) {
+  show(redraw = true) {
     const known = this.seen.get(this.select.value) ?? [];
     const names = [...new Set(known.flatMap((one) => Object.keys(one.timings)))].sort();
     if (!names.length) return;
-    if (anew || !this.drawn || names.join() !== this.drawn) {
+    if (redraw || !this.drawn || names.join() !== this.drawn) {
       this.byPhase?.end();
       this.byRate?.end();
       this.byPhase = new Chart(this.phases, names);

@@ -1,5 +1,5 @@
-// What the server says once a second. Where that ends it is asked for again: a browser does so itself only where the connection
-// broke, not where the server refused, and it does not notice a connection that has gone silent.
+// What the server says once a second. Where that ends it is requested again: a browser does so itself only where the connection
+// broke, not where the server refused, and it does not notice a connection that has become silent.
 
 const AGAIN_MS = 2_000;
 const SILENT_MS = 20_000;

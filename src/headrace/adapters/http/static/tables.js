@@ -1,4 +1,4 @@
-// Tables that are kept as they are and filled anew: rows are reused, and a cell is written only where its text has changed.
+// Tables that keep their rows and are filled again: rows are reused, and a cell is written only where its text has changed.
 
 const counted = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const ordered = new Intl.Collator("en", { numeric: true });
