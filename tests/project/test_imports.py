@@ -53,6 +53,7 @@ ONLY_IN = {
     "google.protobuf": "serdes",
     "jsonschema": "serdes",
     "sqlite3": "adapters.log",
+    "opentelemetry": "adapters.opentelemetry",
     "prometheus_client": "adapters.http",
     "starlette": "adapters.http",
     "uvicorn": "adapters.http",

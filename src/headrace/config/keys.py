@@ -232,6 +232,11 @@ class Config(Mapping[str, Any]):
         "`HOST:PORT`, or a port of this machine's loopback address: where the process of the job answers `/metrics` (for "
         "Prometheus), `/live` and `/ready`; unset: nowhere.",
     )
+    traces: Literal["off", "otel"] = declared(
+        "off",
+        "`otel`: each round and each change of the plan is a span of OpenTelemetry; they go where the process sends its spans, "
+        "else by OTLP to where the variables `OTEL_EXPORTER_OTLP_*` say (needs `headrace[otel]`).",
+    )
     application_id: str = declared("1", "In a group: part of the name of its node below ROOT, after the application's name.")
     job_id: str = declared("1", "In a group: part of the name of its node, after the job's name, which is the application's.")
     stage_id: str = declared("1", "In a group: the last part of the name of its node.")

@@ -213,6 +213,7 @@ class Job(RunningJob):
         with self._holding:
             self._unrecorded = {key: replace(one, pause_us=pause_us, phases_us=phases_us) for key, one in changes}
             self._record(self._unrecorded)
+        self._launched.backend.changed(self._unrecorded.values())
 
     def _measured_change(self, pause_s: float, phases_s: Mapping[str, float]) -> None:
         backend = self._launched.backend

@@ -28,6 +28,11 @@ def logged_as(round_id: RoundId) -> Iterator[None]:
         _ROUND.reset(token)
 
 
+def current_round() -> RoundId | None:
+    """The round that this thread is in."""
+    return _ROUND.get()
+
+
 class JsonLines(logging.Formatter):
     """One JSON object per record: time, level, logger, message, job; and within a round its sub-topology, epoch and number. The
     stack trace of an error is in `error`."""
@@ -45,7 +50,7 @@ class JsonLines(logging.Formatter):
             "job": self._application,
             "thread": record.threadName,
         }
-        if (round_id := _ROUND.get()) is not None:
+        if (round_id := current_round()) is not None:
             said |= {"sub_topology": round_id.sub_topology or "source", "epoch": round_id.epoch, "round": round_id.number}
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)

@@ -21,19 +21,19 @@ from headrace.driver.group.group_job import GroupJob, LaunchedProcessor, StatePl
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
+from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.exchange.engine import Engine, RestoreWork
 from headrace.model.commits import DriverLease
 from headrace.state_files.files import StateFiles
 from headrace.wiring import Application, open_configured
+from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder
 from headrace.wiring.group_terms import GroupTerms, check_group, open_terms
-from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, topology_before_engine
+from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, started_engine
 from headrace.wiring.local_stores import sealed_at_end
 from headrace.wiring.request_store import requests_elsewhere
-from headrace.wiring.spark_sessions import spark_engine
 from headrace.wiring.worker.store_restoring import restore
 
 LOG = logging.getLogger("headrace")
@@ -76,12 +76,9 @@ def _launched(
     # One store takes the application where this processor leads; its own rounds read by another, which never waits.
     store, reader, rounds = system.job_store(app.name), system.job_store(app.name), system.processor_store(app.name)
     elsewhere = requests_elsewhere(config, app.name, closers)
+    exports = exports_of(config, app.name, closers)
     if engine is None:
-        check_before_engine(topology_before_engine(topology), config, system, reader, log)
-        if not app.session.is_open:
-            log("starting Spark")
-        engine = spark_engine(app, config)
-        closers.append(engine.close)
+        engine = started_engine(app, config, system, reader, closers, log)
     topology, sides = resolved_topology(topology, engine)
     registration = terms.registration
     control = FileControl(work_folder(config) / "staging" / app.name / registration.processor_id)
@@ -91,7 +88,7 @@ def _launched(
     restoration, slots = None, {registration.location_id: engine.slots}
     if stateful:
         restoration = StoreRestoration(_restored_here, lambda: slots, app.name, paths)
-    member_side = Backend(system, reader, rounds, engine, restoration=restoration, is_of_member=True)
+    member_side = Backend(system, reader, rounds, engine, restoration=restoration, exports=exports, is_of_member=True)
     planner = JobPlanner(topology, sides, config, member_side, log)
     preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us)
     leading = replace(planner, backend=replace(member_side, store=store, elsewhere=elsewhere, is_of_member=False))

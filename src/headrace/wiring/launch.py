@@ -32,7 +32,7 @@ from headrace.errors import NotSupportedError, UnavailableError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import ProcessorStore
+from headrace.ports import JobReader, ProcessorStore, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state_files.files import StateFiles
@@ -44,6 +44,7 @@ from headrace.wiring.cluster_terms import (
     return_wait_s_of,
     signed_check,
 )
+from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
@@ -84,14 +85,11 @@ def launched(
         is_exactly_once = config.processing_guarantee == "exactly_once"
         store, processor_store = system.job_store(app.name, is_exactly_once), system.processor_store(app.name, is_exactly_once)
         elsewhere = requests_elsewhere(config, app.name, closers)
+        exports = exports_of(config, app.name, closers)
         if engine is None:
             # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
             store.check_not_leased(_lease(run_id), _now_us())
-            check_before_engine(topology_before_engine(topology), config, system, store, log)
-            if not app.session.is_open:
-                log("starting Spark")
-            engine = spark_engine(app, config)
-            closers.append(engine.close)
+            engine = started_engine(app, config, system, store, closers, log)
             if stateful:
                 check_places_of_workers(engine, config)
         topology, sides = resolved_topology(topology, engine)
@@ -119,7 +117,9 @@ def launched(
         restoration = None if cluster is None else StoreRestoration(engine.restore, cluster.present, app.name, paths)
         removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
         retention = StoreRetention(removing, in_background=cluster is not None) if stateful else None
-        backend = Backend(system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention)
+        backend = Backend(
+            system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention, exports=exports
+        )
         planner = JobPlanner(topology, sides, config, backend, log)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
@@ -132,6 +132,23 @@ def launched(
     except BaseException:
         close_all(closers)
         raise
+
+
+def started_engine(
+    app: Application,
+    config: Config,
+    system: System,
+    reader: JobReader,
+    closers: list[Callable[[], None]],
+    log: Callable[[str], None],
+) -> Engine:
+    """Spark, once what can be refused without it was."""
+    check_before_engine(topology_before_engine(app.topology()), config, system, reader, log)
+    if not app.session.is_open:
+        log("starting Spark")
+    engine: Engine = spark_engine(app, config)
+    closers.append(engine.close)
+    return engine
 
 
 def _first_plan(preparer: JobPreparer, epochs: list[int], take: Callable[[], int]) -> PreparedJob:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from headrace.core.metrics.table import MetricValues
+from headrace.model.change import Change
 
 
 class MetricsSink(Protocol):
@@ -19,3 +21,6 @@ class MetricsSink(Protocol):
     def record(self, sub_topology: str, values: MetricValues, began_s: float, ended_s: float) -> None:
         """What was measured between two times of a clock that only goes forward: of counters what is added, of gauges the value
         at the end of it. What is not named has not changed."""
+
+    def changed(self, changes: Iterable[Change]) -> None:
+        """These changes of the plan are in force now, with how long they took as far as that is known."""

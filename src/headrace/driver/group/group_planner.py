@@ -7,6 +7,7 @@ A plan is made twice: once to see which processors it changes, and once more whe
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,7 @@ from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import UnavailableError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.change import ChangeKind, ChangeRequest, Outcome
 from headrace.model.startpoint import StartpointRecord
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -122,14 +123,18 @@ class GroupPlanner:
         """Take the grants of the `changed` processors back, fence their lanes, plan again with what is committed then, and
         commit; the plan, and the processors that it has changed, which may be more. Nothing but these grants has changed where
         this raises."""
-        store, fenced = self.planner.backend.store, frozenset(changed)
+        store, fenced, began_s = self.planner.backend.store, frozenset(changed), time.monotonic()
         for _ in range(TRIES_MAX):
             self.take_back(order.epoch, fenced)
             made = self.draft(order)
             if made.to_fence <= fenced:
                 kept = store.grants() or {}
                 grants = after_change(kept, fenced, made.portions, order.present, store.numbers_used())
-                return self.planner.commit(made.draft, made.snapshot, GroupChange(fenced, grants)), fenced
+                plan = self.planner.commit(made.draft, made.snapshot, GroupChange(fenced, grants))
+                took_us = {"plan": round((time.monotonic() - began_s) * 1e6)}
+                applied = (one for one in plan.changes.values() if one.outcome is Outcome.APPLIED)
+                self.planner.backend.changed([replace(one, phases_us=took_us) for one in applied])
+                return plan, fenced
             fenced |= made.to_fence
         raise UnavailableError(
             f"application {self.planner.topology.application!r}: {TRIES_MAX} plans each changed other processors",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import get_args
 
 from headrace.core.metrics.table import METRICS, MetricKind, MetricName, MetricValues
 from headrace.core.metrics.windows import RecentAmounts
+from headrace.model.change import Change
 
 # Those whose amounts of the last minute are kept, for rates and shares.
 RATED: frozenset[MetricName] = frozenset(
@@ -51,6 +53,9 @@ class RecentMetrics:
             rated = {(name, label): amount for name in RATED & values.keys() for label, amount in values[name].items()}
             if rated:
                 self._recent.setdefault(sub_topology, RecentAmounts()).add(began_s, ended_s, rated)
+
+    def changed(self, changes: Iterable[Change]) -> None:
+        """The history has them."""
 
     def values(self, sub_topology: str) -> dict[MetricName, dict[str, float]]:
         """Sums of counters, and the last values of gauges; `""` for those of the job itself."""

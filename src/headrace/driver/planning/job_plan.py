@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.codec.documents import encode
@@ -87,6 +87,11 @@ class Backend:
         now_s = time.monotonic()
         for sink in self.sinks:
             sink.record("", values, now_s, now_s)
+
+    def changed(self, changes: Collection[Change]) -> None:
+        """Changes of the plan are in force."""
+        for sink in self.sinks:
+            sink.changed(changes)
 
 
 class StartpointRecords:
