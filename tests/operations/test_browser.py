@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
@@ -20,6 +20,8 @@ from headrace.cli.targets import Target
 from headrace.cli.ui import pages
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
+from support.fixtures import place_of
+from support.world import Place, World
 
 pytestmark = [pytest.mark.search, pytest.mark.timeout(120)]
 SCRIPT = "<img src=x onerror=alert(1)>"
@@ -63,43 +65,54 @@ def page(browser: Any, without_server: Callable[[str, str], NoReturn]) -> Iterat
     opened.close()
 
 
-class Shop:
+class Shop(World):
     """A job that counts by key, and what is done to it."""
 
-    def __init__(self, folder: Path) -> None:
-        places = {"system": f"log:{folder / 'log'}", "local_store_dir": str(folder / "s"), "state_uri": str(folder / "state")}
-        self.app = hr.App("shop", config={**places, **QUICK, "dead_letter_stream": "bad"})
-        sales = self.app.stream("sales", key=hr.String(), value=hr.String()).filter(lambda one: 1 // len(one.value) >= 0)
-        sales.group_by_key().count(store="counts").to_stream().to("out")
-        self.log = hr.open_system(places["system"])
-        self.log.create_stream("sales", 2)
-        self.log.create_stream("out", 1)
-        self.log.create_stream("bad", 1)
+    STREAMS: ClassVar = {"sales": 2, "out": 1, "bad": 1}
+    KEYS: ClassVar = QUICK
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, place)
+        self.made = self.app(dead_letter_stream=f"{self.name}-bad")
+        sales = self.made.stream(f"{self.name}-sales", key=hr.String(), value=hr.String())
+        sales = sales.filter(lambda one: 1 // len(one.value) >= 0)
+        sales.group_by_key().count(store="counts").to_stream().to(f"{self.name}-out")
         self.job: Any = None
 
     def start(self) -> None:
-        self.job = wiring.start(self.app, engine=InlineEngine(run_container))
+        self.job = wiring.start(self.made, engine=InlineEngine(run_container))
+
+    def records(self) -> int:
+        found: int = self.job.status()["sub_topologies"]["source"]["records"]
+        return found
 
     def send(self, *keys: str, value: str = "v") -> None:
-        self.log.produce("sales", [(key, value) for key in keys], key=hr.String(), value=hr.String())
+        self.system.produce(f"{self.name}-sales", [(key, value) for key in keys], key=hr.String(), value=hr.String())
+
+    def shown(self, *, port: int = 0, allow_changes: bool = False) -> Any:
+        return pages(Target(self.name, wiring.config_of(self.made), self.made), "127.0.0.1", port, allow_changes=allow_changes)
 
     def close(self) -> None:
         if self.job is not None and self.job.is_running:
             self.job.stop()
-        self.log.close()
+        super().close()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    yield made
-    made.close()
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    with Shop(tmp_path, place_of(request, getattr(request, "param", "log"))) as made:
+        yield made
 
 
 def records(page: Any) -> int:
     """What the table of sub-topologies says of `source`."""
     cells = page.locator("#subs tbody tr").first.locator("td").all_text_contents()
     return int(cells[3].replace(",", ""))
+
+
+def confirm(page: Any) -> None:
+    page.click("#confirm-yes")
+    page.locator("#confirm").wait_for(state="hidden")
 
 
 def until(look: Callable[[], object]) -> None:
@@ -109,14 +122,14 @@ def until(look: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shop", ["kafka"], indirect=True)
+def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop) -> None:
     shop.start()
     shop.send("a", "a", SCRIPT)
-    config = wiring.config_of(shop.app)
-    with pages(Target("shop", config, shop.app), "127.0.0.1", 0, allow_changes=True) as url:
+    with shop.shown(allow_changes=True) as url:
         page.goto(url)
         page.locator("#running", has_text="running").wait_for()
-        until(lambda: records(page) == shop.job.status()["sub_topologies"]["source"]["records"] == 3)
+        until(lambda: records(page) == shop.records() >= 3)  # on Kafka with the markers of transactions
         assert page.locator("#task-table tbody tr").count() == 2
         assert page.locator("#picture svg").count() == 1 and page.locator("#phases canvas").count() >= 1
 
@@ -137,11 +150,19 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
         page.select_option('#letters-form [name="action"]', "discard")
         page.press('#letters-form [name="ids"]', "Enter")
         page.locator("#confirm dd", has_text="ZeroDivisionError").first.wait_for()
-        page.click("#confirm-yes")
+        confirm(page)
         page.locator("#letter-table td", has_text="no dead letter").wait_for()
 
-        # It grows: the tasks with the keys read the new partitions.
-        shop.log.expand_stream("sales", 4)
+        # A count that the job cannot follow is refused; else it grows: the tasks with the keys read the new partitions.
+        page.fill('form[data-what="expansion"] [name="partitions"]', "3")
+        page.press('form[data-what="expansion"] [name="partitions"]', "Enter")
+        page.locator("#confirm-text", has_text="breaks what reads it").wait_for()
+        page.keyboard.press("Escape")
+        page.fill('form[data-what="expansion"] [name="partitions"]', "4")
+        page.press('form[data-what="expansion"] [name="partitions"]', "Enter")
+        page.locator("#confirm dd", has_text=shop.name).first.wait_for()
+        assert shop.system.describe_stream(f"{shop.name}-sales").partitions == 2, "it is a preview so far"
+        confirm(page)
         page.locator("#history-table td", has_text="expansion").first.wait_for()
         page.locator("#task-table td", has_text="sales/3").wait_for()
 
@@ -150,9 +171,9 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
         page.press('form[data-what="startpoint"] [name="position"]', "Enter")
         page.locator("#confirm dd", has_text="4").first.wait_for()
         assert not page.locator("#startpoint-table td", has_text="earliest").count(), "it is a preview so far"
-        page.click("#confirm-yes")
+        confirm(page)
         page.locator("#startpoint-table td", has_text="applied").first.wait_for()
-        until(lambda: records(page) == 8)
+        until(lambda: records(page) == shop.records() >= 8)
 
         # What is refused is said, and nothing is done.
         page.fill('form[data-what="elasticity"] [name="factor"]', "3")
@@ -166,8 +187,11 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
         shop.start()
         page.locator("#running.good").wait_for()
         shop.send("a")
-        until(lambda: records(page) == 1)
+        until(lambda: 1 <= records(page) == shop.records() < 4)
     page.locator("#connection", has_text="cut off").wait_for()
+    with shop.shown(port=int(url.rpartition(":")[2])):  # the server comes back: the page continues without a reload
+        page.locator("#connection", has_text="kept fresh").wait_for()
+        page.locator("#running.good").wait_for()
     told = [text for text in page.said if "ERR_" not in text and "Failed to load" not in text]  # of the server that has ended
     assert told == [], "no error, and nothing that the policy has refused"
 
@@ -175,7 +199,7 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop, tm
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (380, "light")])
 def test_it_fits_where_it_is_shown(page: Any, shop: Shop, width: int, scheme: str) -> None:
     """Also for an application that has not run yet; then it fills when it has."""
-    with pages(Target("shop", wiring.config_of(shop.app), shop.app), "127.0.0.1", 0, allow_changes=False) as url:
+    with shop.shown() as url:
         page.set_viewport_size({"width": width, "height": 800})
         page.emulate_media(color_scheme=scheme)
         page.goto(url)
@@ -192,7 +216,7 @@ PLACES = """() => [...document.querySelectorAll("#subs, #streams, #task-table")]
 
 def test_it_asks_again_after_a_refusal_stays_where_it_is_and_says_loudly_what_has_stopped(page: Any, shop: Shop) -> None:
     shop.start()
-    with pages(Target("shop", wiring.config_of(shop.app), shop.app), "127.0.0.1", 0, allow_changes=False) as url:
+    with shop.shown() as url:
         until(lambda: json.loads(page.request.get(f"{url}/api/overview").text()).get("status"))
         found = page.request.get(f"{url}/api/overview").json()
         source, task = found["status"]["sub_topologies"]["source"], found["tasks"][0]

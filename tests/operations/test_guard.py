@@ -25,7 +25,8 @@ REQUESTS = int(os.environ.get("HEADRACE_TEST_REQUESTS", "2000"))  # `make soak`:
 SECRET = "hunter2-of-the-tests"
 SCRIPT = "<script>alert(1)</script>"
 PARTS = [
-    "", "/", "api", "overview", "events", "picture", "preview", "change", "startpoint", "elasticity", "stop", "state", "counts",
+    "", "/", "api", "overview", "events", "picture", "preview", "change", "startpoint", "elasticity", "expansion", "stop",
+    "state", "counts",
     "static", "index.html", "app.js", "..", "%2e%2e", "%2f", "etc", "passwd", "%00", "a" * 3_000, "é", "%ff", "x;y", "*",
     SCRIPT, "k1", "-1", "9" * 40, "{}", "?", "#",
 ]  # fmt: skip

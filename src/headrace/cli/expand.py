@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -16,7 +16,7 @@ from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
 from headrace.core.job_plan.growth_rules import check_expansion, expand_command
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
-from headrace.errors import HeadraceError, StorageError, StreamNotFoundError, UnavailableError
+from headrace.errors import HeadraceError, IncompatibleChangeError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.model.job_model import JobModel
 from headrace.model.streams import StreamDescription
 from headrace.ports import System
@@ -48,14 +48,58 @@ def expand(
     with wiring.opened_system(url, create=False) as opened:
         stream = _stream(opened, url, name, application, partitions)
         check_expansion(stream.name, stream.partitions, partitions)
-        models = job_models(opened, force, "expands the stream")
-        readers = readers_of(stream.name, stream.id, stream.partitions, partitions, models)
-        _refuse_to_break(stream, partitions, readers, force, system)
-        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
-        expanded = opened.expand_stream(stream.name, partitions)
-        for reader in readers:
-            _notify(opened, reader.application, expanded)
-    _report(stream, expanded, readers, running, json)
+        readers = readers_of(
+            stream.name, stream.id, stream.partitions, partitions, job_models(opened, force, "expands the stream")
+        )
+        if force:
+            _warn(stream, readers)
+        elif (refused := refusal(stream, partitions, readers, system)) is not None:
+            raise refused
+        running = running_of(opened, readers)
+        expanded = carried_out(opened, stream, partitions, readers, say)
+    if json:
+        print_json(expansion_document(stream, expanded, readers, running))
+    else:
+        _report(stream, expanded, readers, running)
+
+
+def expandable(system: System, name: str, partitions: int) -> tuple[StreamDescription, Sequence[Reader]]:
+    """A stream by its whole name, and who reads it; the error that says why it is not to be expanded so."""
+    stream = system.describe_stream(name)
+    check_expansion(stream.name, stream.partitions, partitions)
+    models = job_models(system, False, "expands the stream")
+    readers = readers_of(stream.name, stream.id, stream.partitions, partitions, models)
+    if (refused := refusal(stream, partitions, readers, None)) is not None:
+        raise refused
+    return stream, readers
+
+
+def running_of(system: System, readers: Sequence[Reader]) -> set[str]:
+    """The applications of these that run."""
+    return {reader.application for reader in readers if is_run(system.job_store(reader.application))}
+
+
+def carried_out(
+    system: System, stream: StreamDescription, partitions: int, readers: Sequence[Reader], said: Callable[[str], None]
+) -> StreamDescription:
+    """Expand the stream, and notify who reads it."""
+    expanded = system.expand_stream(stream.name, partitions)
+    for reader in readers:
+        _notify(system, reader.application, expanded, said)
+    return expanded
+
+
+def expansion_document(
+    before: StreamDescription, after: StreamDescription, readers: Sequence[Reader], running: Collection[str]
+) -> dict[str, Any]:
+    """For programs. `after`: as it is, or is to be."""
+    followers = [
+        {"application": name, "before": one.before, "follows": one.refusal is None, "running": name in running}
+        for one in readers
+        for name in [one.application]
+    ]
+    found = {"name": after.name, "id": after.id, "before": before.partitions, "partitions": after.partitions}
+    return found | {"applications": followers, "warnings": _warnings(readers)}
 
 
 def _stream(system: System, url: str, name: str, application: str | None, partitions: int) -> StreamDescription:
@@ -117,19 +161,27 @@ def job_models(system: System, force: bool, forced: str) -> list[JobModel]:
     return models
 
 
-def _refuse_to_break(
-    stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool, system: str | None
-) -> None:
+def _breaks(readers: Sequence[Reader]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The applications that would stop, and those that would process records out of order, each with why."""
     stopped = [(reader.application, reader.refusal.message) for reader in readers if reader.refusal is not None]
-    disordered = [(reader.application, reader.disorder) for reader in readers if reader.disorder is not None]
-    if force:
-        for application, reason in stopped:
-            say(f"warning: what reads {stream.name!r} in application {application!r} stops: {reason}")
-        for application, reason in disordered:
-            say(f"warning: application {application!r}: {reason}")
-        return
+    return stopped, [(reader.application, reader.disorder) for reader in readers if reader.disorder is not None]
+
+
+def _warn(stream: StreamDescription, readers: Sequence[Reader]) -> None:
+    stopped, disordered = _breaks(readers)
+    for application, reason in stopped:
+        say(f"warning: what reads {stream.name!r} in application {application!r} stops: {reason}")
+    for application, reason in disordered:
+        say(f"warning: application {application!r}: {reason}")
+
+
+def refusal(
+    stream: StreamDescription, partitions: int, readers: Sequence[Reader], system: str | None
+) -> IncompatibleChangeError | None:
+    """Why a stream is not to be expanded so, and what to do instead; None where nothing breaks."""
+    stopped, disordered = _breaks(readers)
     if not stopped and not disordered:
-        return
+        return None
     better = count_for_all(readers, stream.partitions, max(partitions, stream.partitions + 1))
     effect = "unread records of a key may be processed out of order there"
     if stopped:
@@ -141,14 +193,14 @@ def _refuse_to_break(
     if better is not None:
         ways.insert(0, f"`{expand_command(stream.name, better, system)}`, which all applications that read it can follow")
     reasons = "; ".join(f"application {application!r}: {reason}" for application, reason in [*stopped, *disordered])
-    fail(
+    return IncompatibleChangeError(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "
         f"nothing was changed. {reasons}",
         "; or ".join(ways),
     )
 
 
-def _notify(system: System, application: str, stream: StreamDescription) -> None:
+def _notify(system: System, application: str, stream: StreamDescription, said: Callable[[str], None]) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
     from headrace.environment import this_user
 
@@ -156,26 +208,18 @@ def _notify(system: System, application: str, stream: StreamDescription) -> None
         request = expansion_request(stream.name, stream.partitions, this_user())
         system.metadata_store(application).request(PARTITION_CHECKS, request)
     except HeadraceError as error:
-        say(
+        said(
             f"warning: application {application!r} was not notified ({error.message}): it picks the partitions up at its "
             "next check, every partition_check_interval_s"
         )
 
 
-def _report(
-    before: StreamDescription, after: StreamDescription, readers: Sequence[Reader], running: Collection[str], json: bool
-) -> None:
-    warnings = sorted({reader.warning for reader in readers if reader.warning is not None})
-    if json:
-        followers = [
-            {"application": name, "before": one.before, "follows": one.refusal is None, "running": name in running}
-            for one in readers
-            for name in [one.application]
-        ]
-        found = {"name": after.name, "id": after.id, "before": before.partitions, "partitions": after.partitions}
-        print_json(found | {"applications": followers, "warnings": warnings})
-        return
-    for warning in warnings:
+def _warnings(readers: Sequence[Reader]) -> list[str]:
+    return sorted({reader.warning for reader in readers if reader.warning is not None})
+
+
+def _report(before: StreamDescription, after: StreamDescription, readers: Sequence[Reader], running: Collection[str]) -> None:
+    for warning in _warnings(readers):
         say(f"warning: {warning}")
     print(f"expanded stream {after.name} from {before.partitions} to {after.partitions} partitions")
     for reader in readers:

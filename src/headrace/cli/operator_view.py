@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from headrace import wiring
 from headrace.cli.dead_letters import document, opened_letters
 from headrace.cli.elasticity import opened_elasticity, scale_document
+from headrace.cli.expand import carried_out, expandable, expansion_document, running_of
 from headrace.cli.json_values import plain
 from headrace.cli.previews import described
 from headrace.cli.startpoints import opened_startpoints, startpoint_document
@@ -160,11 +162,16 @@ class OperatorView:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]:
-        """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity`, `dead-letters` or `stop`.
-        `ConfigError` for what cannot be done, or is not allowed."""
+        """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity`, `expansion`, `dead-letters`
+        or `stop`. `ConfigError` for what is not allowed; for what cannot be done the error that says why."""
         if not self.allow_changes:
             raise ConfigError(_CHANGES_OFF)
-        changes = {"startpoint": self._startpoint, "elasticity": self._elasticity, "stop": self._stopped}
+        changes = {
+            "startpoint": self._startpoint,
+            "elasticity": self._elasticity,
+            "expansion": self._expansion,
+            "stop": self._stopped,
+        }
         if self._target.config.dead_letter_stream is not None:
             changes["dead-letters"] = self._dead_letters
         if what not in changes:
@@ -197,6 +204,17 @@ class OperatorView:
             if preview.refusal is not None:
                 raise ConfigError(preview.refusal)
             return scale_document(preview, scales.write(preview) if is_wanted else None)
+
+    def _expansion(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
+        partitions = _number(given, "partitions")
+        if partitions is None:
+            raise ConfigError("partitions: expected a whole number")
+        with wiring.open_configured(self._target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
+            stream, readers = expandable(system, _text(given, "stream"), partitions)
+            running = running_of(system, readers)
+            if is_wanted:
+                carried_out(system, stream, partitions, readers, LOG.warning)
+            return expansion_document(stream, replace(stream, partitions=partitions), readers, running)
 
     def _dead_letters(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
         """`ids`: with spaces between them; `action`: put them back (`retry`), or `discard`."""

@@ -151,7 +151,7 @@ function show(found) {
   const known = found.status.sub_topologies;
   options(at("charted"), Object.keys(known));
   options(at("store"), found.stores);
-  options(at("startpoint-stream"), found.streams.map((one) => one.stream));
+  for (const name of ["startpoint-stream", "expansion-stream"]) options(at(name), found.streams.map((one) => one.stream));
   options(at("scale-sub"), ["", ...Object.keys(known)], (value) => value || "all");
   subs.fill(Object.entries(known));
   streams.fill(found.streams);

@@ -18,7 +18,7 @@ function given(form) {
   for (const [name, value] of new FormData(form)) {
     const said = value.trim();
     if (said === "") continue;
-    found[name] = ["partition", "factor", "containers"].includes(name) && /^\d+$/.test(said) ? Number(said) : said;
+    found[name] = ["partition", "partitions", "factor", "containers"].includes(name) && /^\d+$/.test(said) ? Number(said) : said;
   }
   return found;
 }
