@@ -55,6 +55,7 @@ docs: venv-dev
 	$(VENV)/bin/python scripts/configuration_page.py docs/configuration.md
 	$(VENV)/bin/python scripts/api_page.py docs/api.md
 	$(VENV)/bin/python scripts/metrics_page.py docs/metrics.md
+	$(VENV)/bin/python scripts/errors_page.py docs/errors.md
 
 site: venv-dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
