@@ -1,8 +1,9 @@
-"""What measuring costs: the same rounds by this tree and by another one, in alternating processes, in CPU time.
+"""What measuring costs: the same rounds with it and without, in alternating processes, in CPU time.
 
-    python bench/metrics.py [pairs, 5 by default] [src folder of the other tree]
+    python bench/metrics.py [pairs, 5 by default] [src folder of another tree]
 
-Without another tree this one is run alone. Rounds run in one process without Spark, on the embedded log in memory: nothing else
+Without measuring: store calls are not counted, clocks give 0, nothing is made of what was measured, and nothing is kept. With
+another tree the ratio is to that one. Rounds run in one process without Spark, on the embedded log in memory: nothing else
 takes time there, so that the share of measuring is as large as it can be.
 """
 
@@ -80,34 +81,76 @@ def cpu_s(case: str) -> float:
         return found_s
 
 
-def child(source: Path) -> dict[str, float]:
+def without_measuring() -> None:
+    """Take out of this process what is there only to measure."""
+    from headrace.core.keys.long_keys import is_long
+    from headrace.driver.metrics.round_meter import RoundMeter
+    from headrace.exchange.messages import ContainerMeasures
+    from headrace.worker import measures
+    from headrace.worker.operators import base
+    from headrace.worker.state import store_calls, task_state
+
+    def get(self: Any, key: bytes) -> Any:
+        if key in self._changes:
+            return self._changes[key]
+        return self._long.get(key) if is_long(key) else self._store.get(self.name, key)
+
+    def put(self: Any, key: bytes, value: bytes | None) -> None:
+        if is_long(key):
+            if value is not None:
+                self._long.claim(key)
+            elif not self._long.owns(key):
+                return
+        if self._journal.active:
+            self._record(key)
+        if key not in self._changes:
+            self._unsorted.append(key)
+        self._changes[key] = value
+
+    nothing = ContainerMeasures(1, 0, 0, 0, 0, [], 0)
+    changed: list[tuple[Any, str, Any]] = [
+        (task_state.Database, "get", get),
+        (task_state.Database, "put", put),
+        (store_calls.StoreCalls, "read_many", lambda *given: None),
+        (store_calls.StoreCalls, "put_many", lambda *given: None),
+        (measures.Measures, "of_round", lambda *given: nothing),
+        (RoundMeter, "looked", lambda *given: None),
+        (RoundMeter, "answered", lambda *given: None),
+        (RoundMeter, "committed", lambda *given: None),
+        *((module, "perf_counter_ns", int) for module in (task_state, store_calls, measures, base)),
+    ]
+    for place, name, value in changed:
+        setattr(place, name, value)
+
+
+def child(source: Path, how: str) -> dict[str, float]:
     """All cases in a process of their own, each three times: the best counts, as others use the machine too."""
     environment = {**os.environ, "PYTHONPATH": str(source)}
-    found = subprocess.run([sys.executable, __file__, "child"], env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, __file__, how], env=environment, capture_output=True, text=True, check=True)
     times: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
     return times
 
 
 def main() -> None:
-    if sys.argv[1:] == ["child"]:
+    if sys.argv[1:] in (["child"], ["unmeasured"]):
+        if sys.argv[1] == "unmeasured":
+            without_measuring()
         print(json.dumps({case: min(cpu_s(case) for _ in range(3)) for case in CASES}))
         return
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    sources = [HERE, *map(Path, sys.argv[2:3])]
-    runs = []
+    other = (Path(sys.argv[2]), "child") if len(sys.argv) > 2 else (HERE, "unmeasured")
+    sides, runs = ((HERE, "child"), other), []
     for pair in range(pairs):
-        turn = sources[:: -1 if pair % 2 else 1]  # who is first changes from pair to pair
-        found = {source: child(source) for source in turn}
-        runs.append([found[source] for source in sources])
+        turn = sides[:: -1 if pair % 2 else 1]  # who is first changes from pair to pair
+        found = {side: child(*side) for side in turn}
+        runs.append([found[side] for side in sides])
     for case, (_, records, _, _) in CASES.items():
-        mine = [pair[0][case] for pair in runs]
+        mine, others = ([pair[side][case] for pair in runs] for side in (0, 1))
         each_us = statistics.median(mine) / records * 1e6
         print(f"{case}: {each_us:.2f} µs CPU per record ({', '.join(f'{seconds:.3f}' for seconds in mine)} s)")
-        if len(sources) > 1:
-            others = [pair[1][case] for pair in runs]
-            ratio = statistics.median(pair[0][case] / pair[1][case] for pair in runs)
-            texts = ', '.join(f'{seconds:.3f}' for seconds in others)
-            print(f"    the other tree: {texts} s; median of the ratios {ratio:.3f}")
+        ratio = statistics.median(with_it / without for with_it, without in zip(mine, others, strict=True))
+        what = "without measuring" if other[1] == "unmeasured" else "the other tree"
+        print(f"    {what}: {', '.join(f'{seconds:.3f}' for seconds in others)} s; median of the ratios {ratio:.3f}")
 
 
 if __name__ == "__main__":
