@@ -11,7 +11,7 @@ import typer
 
 from headrace.cli.output import counted, iso, print_json, print_table, say
 from headrace.cli.previews import confirm, write_confirmed
-from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, not_files, whole_number
 from headrace.core.rewind.startpoint_rules import startpoint_text
 from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint
@@ -137,7 +137,9 @@ def _say_unreadable(target: Target, unreadable: Mapping[str, str]) -> None:
 @partial(about_an_application, by_argument=False)
 def delete(
     target: Target,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Startpoints, or unreadable requests.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Startpoints, or unreadable requests.", callback=not_files)
+    ] = None,
     stream: Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="Instead of ids: all of a stream.")] = None,
     partition: Annotated[
         str, typer.Option("--partition", "-p", metavar="P|all", help="With --stream: only this partition.")
