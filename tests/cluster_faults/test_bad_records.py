@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,13 +55,11 @@ class Mixed(World):
         return found
 
 
-def counted(driver: Driver) -> int:
-    """The dead letters that the job has counted: far less work than to read them."""
-    found: int = source_of(driver.ask(status=True))["counters"].get("dead_letters", 0)
-    return found
-
-
 WORLD, place = Mixed, only_on("kafka")
+
+
+def explained(driver: Driver, world: Mixed, least: int) -> str:
+    return f"{world.dead_letters().total()} of {least} dead letters: {driver.ask(status=True)}"
 
 
 def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: Driver, world: Mixed, job_keys: Keys) -> None:
@@ -80,12 +79,15 @@ def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: D
             if victim is not None:
                 cluster.kill_executor(victim)
             bad = sum(value == b"no json" for _, value, _ in orders + payments)
-            until(lambda least=bad: counted(driver) >= least, WAIT_S, lambda: f"{driver.ask(status=True)}")
+            how = partial(explained, driver, world, bad)
+            until(lambda least=bad: world.dead_letters().total() >= least, WAIT_S, how)
         until(lambda: source_of(driver.ask(status=True))["lag"] == 0, WAIT_S)
     finally:
         status = driver.ask(stop=True)
     letters = world.dead_letters()
-    assert len(letters) == letters.total() == bad == source_of(status)["counters"]["dead_letters"]
+    assert len(letters) == letters.total() == bad
+    # A container whose answer was lost after its commit is run once more, and finds that it has committed: it counts nothing.
+    assert source_of(status)["counters"]["dead_letters"] <= bad
     windows = world.read("windows", hr.Long(), Windowed(hr.String()))
     assert {(one.key.key, one.key.start_us // 1_000): one.value for one in windows} == windows_of(orders)
     matched = [(one.key, one.value["order"], one.value["payment"]) for one in world.read("matched", hr.Json())]

@@ -142,12 +142,25 @@ def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def fork_workers() -> None:
     """Be Spark's daemon of Python workers: each worker is a fork of this process, with all that it has loaded."""
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
+    daemon.worker = _until_spark_has_ended(daemon.worker)
     for name in ("pyspark.worker", "pyspark.sql.pandas.serializers"):
         importlib.import_module(name)
     if "numpy.random" in sys.modules:  # workers must not draw the same numbers
         os.register_at_fork(after_in_child=sys.modules["numpy.random"].seed)
     gc.collect()
     gc.freeze()  # a worker's collections do not touch these pages: all workers share them
-    manager()
+    daemon.manager()
+
+
+def _until_spark_has_ended(worker: Callable[..., int]) -> Callable[..., int]:
+    """A Python worker that ends in silence where Spark was stopped before it had flushed its last answer."""
+
+    def work(*given: Any) -> int:
+        try:
+            return worker(*given)
+        except BrokenPipeError:
+            return 1
+
+    return work
