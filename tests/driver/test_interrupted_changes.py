@@ -14,13 +14,19 @@ from headrace.errors import UnavailableError
 from support.world import started, waited
 
 
-def test_the_driver_does_not_take_its_own_epoch_for_another_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"log:{tmp_path / 'log'}"
+def application(folder: Path) -> hr.App:
+    """One that copies ten records."""
+    url = f"log:{folder / 'log'}"
     with hr.open_system(url) as system:
         system.create_stream("in", 1)
         system.produce("in", [hr.Record(b"k%d" % n, b"v", 0) for n in range(10)])
-    app = hr.App("interrupted", url, state_uri=str(tmp_path / "state"), local_store_dir=str(tmp_path / "stores"))
+    app = hr.App("interrupted", url, state_uri=str(folder / "state"), local_store_dir=str(folder / "stores"))
     app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
+    return app
+
+
+def test_the_driver_does_not_take_its_own_epoch_for_another_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = application(tmp_path)
     monkeypatch.setattr(driver_job, "HEARTBEAT_S", 0.02)
     right, failures = JobPreparer.prepare, list[int]()
 
@@ -45,12 +51,7 @@ def test_the_driver_does_not_take_its_own_epoch_for_another_driver(tmp_path: Pat
 def test_a_start_outlives_a_system_that_is_gone_while_it_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_committed: bool
 ) -> None:
-    url = f"log:{tmp_path / 'log'}"
-    with hr.open_system(url) as system:
-        system.create_stream("in", 1)
-        system.produce("in", [hr.Record(b"k%d" % n, b"v", 0) for n in range(10)])
-    app = hr.App("interrupted", url, state_uri=str(tmp_path / "state"), local_store_dir=str(tmp_path / "stores"))
-    app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
+    app = application(tmp_path)
     right, epochs = JobPreparer.prepare, list[int]()
 
     def prepare(self: JobPreparer, epoch: int, before: Any = None, requests: Any = ()) -> Any:
@@ -66,6 +67,6 @@ def test_a_start_outlives_a_system_that_is_gone_while_it_plans(
     assert epochs[1] > epochs[0], "what the broker may still do for the first is fenced"
     assert job.status()["epoch"] == epochs[1]
     assert "waiting for the system, to make the first job model: the broker is gone" in caplog.text
-    with hr.open_system(url) as system:
+    with hr.open_system(f"log:{tmp_path / 'log'}") as system:
         assert sum(1 for _ in system.consume("out", key=hr.Bytes(), value=hr.Bytes())) == 10
     started(app, until="caught-up").wait(30)  # it was given back

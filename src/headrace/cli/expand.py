@@ -47,14 +47,7 @@ def expand(
     url = system_url(system)
     with wiring.opened_system(url, create=False) as opened:
         stream = _stream(opened, url, name, application, partitions)
-        check_expansion(stream.name, stream.partitions, partitions)
-        readers = readers_of(
-            stream.name, stream.id, stream.partitions, partitions, job_models(opened, force, "expands the stream")
-        )
-        if force:
-            _warn(stream, readers)
-        elif (refused := refusal(stream, partitions, readers, system)) is not None:
-            raise refused
+        readers = checked_readers(opened, stream, partitions, force=force, url=system)
         running = running_of(opened, readers)
         expanded = carried_out(opened, stream, partitions, readers, say)
     if json:
@@ -63,15 +56,18 @@ def expand(
         _report(stream, expanded, readers, running)
 
 
-def expandable(system: System, name: str, partitions: int) -> tuple[StreamDescription, Sequence[Reader]]:
-    """A stream by its whole name, and who reads it; the error that says why it is not to be expanded so."""
-    stream = system.describe_stream(name)
+def checked_readers(
+    system: System, stream: StreamDescription, partitions: int, *, force: bool = False, url: str | None = None
+) -> Sequence[Reader]:
+    """Who reads a stream that is to be expanded; the error that says why it is not to be, which `force` makes warnings."""
     check_expansion(stream.name, stream.partitions, partitions)
-    models = job_models(system, False, "expands the stream")
+    models = job_models(system, force, "expands the stream")
     readers = readers_of(stream.name, stream.id, stream.partitions, partitions, models)
-    if (refused := refusal(stream, partitions, readers, None)) is not None:
+    if force:
+        _warn(stream, readers)
+    elif (refused := refusal(stream, partitions, readers, url)) is not None:
         raise refused
-    return stream, readers
+    return readers
 
 
 def running_of(system: System, readers: Sequence[Reader]) -> set[str]:

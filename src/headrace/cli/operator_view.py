@@ -17,7 +17,7 @@ import msgspec
 from headrace import wiring
 from headrace.cli.dead_letters import document, opened_letters
 from headrace.cli.elasticity import opened_elasticity, scale_document
-from headrace.cli.expand import carried_out, expandable, expansion_document, running_of
+from headrace.cli.expand import carried_out, checked_readers, expansion_document, running_of
 from headrace.cli.json_values import plain
 from headrace.cli.previews import described
 from headrace.cli.startpoints import opened_startpoints, startpoint_document
@@ -210,7 +210,8 @@ class OperatorView:
         if partitions is None:
             raise ConfigError("partitions: expected a whole number")
         with wiring.open_configured(self._target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            stream, readers = expandable(system, _text(given, "stream"), partitions)
+            stream = system.describe_stream(_text(given, "stream"))
+            readers = checked_readers(system, stream, partitions)
             running = running_of(system, readers)
             if is_wanted:
                 carried_out(system, stream, partitions, readers, LOG.warning)

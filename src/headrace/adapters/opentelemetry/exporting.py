@@ -29,15 +29,15 @@ class SpanExport:
         self._tracer = provider.get_tracer("headrace", version("headrace"))
 
     def __call__(self, span: Span) -> None:
-        self._begin(span, trace.INVALID_SPAN, {"headrace.application": self._application})
+        self._export(span, trace.INVALID_SPAN, {"headrace.application": self._application})
 
-    def _begin(self, span: Span, parent: trace.Span, more: dict[str, str]) -> None:
+    def _export(self, span: Span, parent: trace.Span, more: dict[str, str]) -> None:
         context = trace.set_span_in_context(parent)
         begun = self._tracer.start_span(
             span.name, context, attributes={**span.attributes, **more}, start_time=span.start_ns, record_exception=False
         )
         for part in span.parts:
-            self._begin(part, begun, {})
+            self._export(part, begun, {})
         begun.end(span.end_ns)
 
     def close(self) -> None:
