@@ -169,7 +169,7 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop) ->
         # A startpoint is set on the page, after its preview: what was read is read again.
         page.fill('form[data-what="startpoint"] [name="position"]', "earliest")
         page.press('form[data-what="startpoint"] [name="position"]', "Enter")
-        page.locator("#confirm dd", has_text="4").first.wait_for()
+        page.locator("#confirm dd", has_text="the 6 offsets that are read again").first.wait_for()  # 4 records, 2 markers
         assert not page.locator("#startpoint-table td", has_text="earliest").count(), "it is a preview so far"
         confirm(page)
         page.locator("#startpoint-table td", has_text="applied").first.wait_for()
