@@ -81,6 +81,8 @@ def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: D
             bad = sum(value == b"no json" for _, value, _ in orders + payments)
             how = partial(explained, driver, world, bad)
             until(lambda least=bad: world.dead_letters().total() >= least, WAIT_S, how)
+            if victim is None:
+                until(lambda all_=bad: source_of(driver.ask(status=True))["counters"]["dead_letters"] == all_, WAIT_S, how)
         until(lambda: source_of(driver.ask(status=True))["lag"] == 0, WAIT_S)
     finally:
         status = driver.ask(stop=True)

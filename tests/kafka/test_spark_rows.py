@@ -208,3 +208,31 @@ def test_event_times_that_are_far_from_the_records_own_are_named(
         assert times == [(START_MS + n) * (1_000 if unit == "ms" else 1) for n in range(10)]
     (warning,) = [one.getMessage() for one in caplog.records if "the event time is" in one.getMessage()]
     assert f"stream '{world.topic}' partition " in warning and "timestamp_unit='ms'" in warning
+
+
+@pytest.mark.parametrize("chained", [1, 2])
+def test_a_container_with_nothing_of_one_stream_takes_all_of_the_other(world: Copied, spark_reads: None, chained: int) -> None:
+    """The numbers of Spark's partitions say whose rows they have: of what reads nothing, too."""
+    streams, expected = [world.stream(name) for name in ("left", "right")], dict[str, set[str]]()
+    for stream in streams:
+        world.system.create_stream(stream, 4)
+    every = range(4)
+    for turn, partitions in enumerate([(every, every), ((1,), every), (every, (1,)), ((), every), ((0, 2), (3,)), ((3,), ())]):
+        producer = Producer({**world.settings, **QUIET})
+        for stream, wanted in zip(streams, partitions, strict=True):
+            for partition, n in ((partition, n) for partition in wanted for n in range(7_000)):
+                key = f"{turn}-{partition}-{n}"
+                producer.produce(stream, json.dumps({"n": n}).encode(), key, partition)
+                if n % 3:
+                    expected.setdefault(stream, set()).add(key)
+        assert producer.flush(WAIT_S) == 0
+        app = world.app("both", containers=2)
+        for number, stream in enumerate(streams):
+            rows = app.stream(stream, key=hr.String(), value=hr.Json("n int"))
+            kept = rows.filter("value.n % 3 != 0") if number < chained else rows.filter(lambda row: row.value["n"] % 3)
+            kept.to(f"{stream}-copy")
+        world.run(app)
+        for stream in streams:
+            found = [record.key for record in world.system.consume(f"{stream}-copy", key=hr.String())]
+            assert len(found) == len(set(found))
+            assert set(found) == expected[stream], f"turn {turn}: {stream}"

@@ -267,6 +267,43 @@ def test_functions_edited_between_two_runs_in_one_session_are_the_new_ones(world
     assert sorted(world.values("out")) == [100, 101, 200, 201]
 
 
+def joined_with_nothing(df: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    nothing = df.sparkSession.createDataFrame([], "number int, name string")
+    return df.join(F.broadcast(nothing), df["value.id"] == nothing["number"]).select("_at", "key", "value", "offset")
+
+
+NOTHING: dict[str, Callable[[Any], Any]] = {
+    "false": lambda rows: rows.filter("1 = 0"),
+    "contradiction": lambda rows: rows.filter("value is null and value is not null").map_values("value.id"),
+    "not true": lambda rows: rows.filter_not("true"),
+    "a date in the past": lambda rows: rows.filter("current_date() < date '2020-01-01'"),
+    "transform": lambda rows: rows.transform(lambda df: df.where("false")).filter("value.id > 0"),
+    "join": lambda rows: rows.transform(joined_with_nothing),
+}
+
+
+@pytest.mark.parametrize("nothing", NOTHING)
+@pytest.mark.parametrize("branches", [1, 2])
+def test_where_spark_sees_that_no_row_is_kept_all_else_is_as_ever(world: Any, nothing: str, branches: int) -> None:
+    """The positions go on, a record that does not decode is a dead letter, and what another stream has comes through."""
+    world.system.create_stream("other", 4)
+    world.system.produce("other", [(str(i), i) for i in range(40)], key=hr.String(), value=hr.Long())
+    for others in (True, False):
+        world.produce([*items(5), b"{nope"])
+        app = world.app(dead_letter_stream="dead", containers=2)
+        rows = read(app)
+        for number in range(branches):
+            NOTHING[nothing](rows).to(f"none-{number}")
+        if others:
+            app.stream("other", key=hr.String(), value=hr.Long()).filter("value >= 0").to("out")
+        world.run(app)
+    assert sorted(world.values("out", hr.Long())) == list(range(40))
+    assert world.values("none-0") == []
+    assert [r.value for r in world.read("dead", hr.Bytes())] == [b"{nope"] * 2
+
+
 # --- transform ------------------------------------------------------------------------------------------------------
 
 

@@ -86,7 +86,17 @@ def branched(rows: Any, source: Source, chains: Mapping[int, Sequence[Node]]) ->
             rows = _applied(rows, node, source)
         names = {"_kept": f"kept_{number}", "key": f"made_key_{number}", "value": f"made_value_{number}"}
         rows = rows.withColumnsRenamed(names).withColumnsRenamed({"_key": "key", "_value": "value"})
-    return rows.where(reduce(or_, (F.col(f"kept_{number}") for number in chains)))
+    return _where(rows, reduce(or_, (F.col(f"kept_{number}") for number in chains)))
+
+
+def _where(rows: Any, holds: Any) -> Any:
+    """The rows for which `holds`. Where Spark saw that it never does, it would plan no partition at all: no container would
+    run, nor a reader say what it has rejected. That the number of an SSP is not negative Spark does not know."""
+    try:
+        return rows.where(holds | (F.col("_at.ssp") < 0))
+    except PySparkException:
+        rows.where(holds)  # what is wrong with it is said of it alone
+        raise
 
 
 def is_row_by_row(rows: Any) -> bool:
@@ -128,7 +138,7 @@ def _applied(rows: Any, node: Node, source: Source) -> Any:
         return _analysed(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
 
     def only(holds: Any) -> Any:
-        return rows.withColumn("_kept", F.when(F.col("_kept"), holds).otherwise(False)) if is_branch else rows.where(holds)
+        return rows.withColumn("_kept", F.when(F.col("_kept"), holds).otherwise(False)) if is_branch else _where(rows, holds)
 
     def changed(name: str, made: Any) -> Any:
         return rows.withColumn(name, F.when(F.col("_kept"), made) if is_branch else made)
@@ -175,12 +185,22 @@ def _transformed(rows: Any, node: Transform, source: Source) -> Any:
             "keep `_at` (where a row comes from), and give `key` and `value`, e.g. df.select('_at', 'key', ...)",
         )
     _refuse_wide(made, node)
+    if _is_known_to_be_empty(made):
+        given_types = {one.name: one.dataType for one in made.schema}
+        nothing = {name: F.lit(None).cast(kind) for name, kind in given_types.items() if name != "_at"}
+        made = _where(rows, F.lit(False)).select("_at", *(column.alias(name) for name, column in nothing.items()))
     if "timestamp" not in made.columns:
         made = made.withColumn("timestamp", F.timestamp_micros("_at.timestamp_us"))
     for name in ("partition", "offset", "headers"):
         if name not in made.columns:
             made = made.withColumn(name, F.col(f"_at.{name}"))
     return made.select("_at", *VISIBLE)
+
+
+def _is_known_to_be_empty(made: Any) -> bool:
+    """Whether Spark sees that there are no rows: by a join with a table that has none, say."""
+    most = made._jdf.queryExecution().optimizedPlan().maxRows()
+    return most.isDefined() and int(most.get()) == 0
 
 
 def _data_frame(operator: str, node: Transform, rows: Any) -> Any:

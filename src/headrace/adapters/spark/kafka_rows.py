@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.adapters.spark.columns import HEADERS
@@ -64,7 +65,7 @@ def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlic
 
 
 def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequence[InputSlice]]) -> Any:
-    """Partition i of the DataFrame holds what group i reads; a group that reads nothing has an empty one."""
+    """Partition i of the DataFrame holds what group i reads; that of a group that reads nothing has no rows."""
     parts = []
     for group in groups:
         wanted = [piece for piece in group if piece.end > piece.start]  # Spark's reader drops empty ranges
@@ -73,8 +74,12 @@ def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequ
 
 
 def _no_rows(session: Any) -> Any:
-    columns = [column.split(" ", 1) for column in ROW_COLUMNS.split(", ")]
-    return session.range(0, 0, 1, 1).select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))
+    """One partition without rows, which Spark does not know to be empty: it plans no partition at all for what it knows so, and
+    those behind it would be taken for those of other groups."""
+    jvm = session._jvm
+    nothing = session.sparkContext._jsc.parallelize(jvm.java.util.ArrayList(), 1)
+    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(ROW_COLUMNS)
+    return DataFrame(session._jsparkSession.createDataFrame(nothing, schema), session)
 
 
 def _number(slices: Sequence[InputSlice]) -> Any:

@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.topology.program import Program
+from headrace.errors import RoundFailedError
 from headrace.exchange.messages import RAW, ContainerPlan, Reject, decoded_plan
 from headrace.model.topology import Source
-from headrace.wiring.worker.entry import run_container
+from headrace.wiring.worker.entry import run_planned
+from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.batch_keys import key_lows
@@ -168,8 +170,9 @@ def run_prepared(
     """Run the containers of one Spark task over what comes out of the engine; a summary each. `reports`: of the rows'
     readers."""
     timeless: list[Reject] = []
-    rows: Iterable[tuple[int, int, Any]] = _prepared_rows(program, batches, timeless)
-    if len(payloads) > 1:
+    plans = [decoded_plan(payload) for payload in payloads]
+    rows: Iterable[tuple[int, int, Any]] = _taken(plans, _prepared_rows(program, batches, timeless))
+    if len(plans) > 1:
         rows = tuple(rows)  # for each of them, and each picks those of its tasks
 
     @cache
@@ -181,7 +184,23 @@ def run_prepared(
         cuts = {ssp: offset for one in found for ssp, offset in one.cuts.items()}
         return ReaderReport([*rejects, *timeless], cuts, any(one.stopped for one in found))
 
-    return [run_container(payload, program, rows, report) for payload in payloads]
+    fetched = FetchedRanges([])
+    return [run_planned(plan, program, rows, report, fetched) for plan in plans]
+
+
+def _taken(plans: Sequence[ContainerPlan], rows: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """The rows, of which each has to be for a container that is here: those that came to others by mistake would be passed, and
+    be lost with the commit."""
+    taken = {piece.ssp for plan in plans for piece in plan.ranges}
+    for endpoint, ssp, batch in rows:
+        if ssp not in taken:
+            _, stream, partition = plans[0].ssps[ssp]
+            raise RoundFailedError(
+                f"round {plans[0].round_id}: rows of stream {stream!r} partition {partition} came to containers "
+                f"{[plan.lane for plan in plans]}, which do not take them: Spark has not made one partition for each reader",
+                "nothing of the round is committed; please report this, with the operators that are expressions",
+            )
+        yield endpoint, ssp, batch
 
 
 def _prepared_rows(

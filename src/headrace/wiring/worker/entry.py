@@ -37,7 +37,7 @@ def run_container(
     report: Callable[[], ReaderReport] = lambda: ReaderReport([], {}),
 ) -> bytes:
     """Process one container and give its summary; an error of ours or of the machine is in the summary too."""
-    return _run(decoded_plan(payload), program, prepared, report, FetchedRanges([]))
+    return run_planned(decoded_plan(payload), program, prepared, report, FetchedRanges([]))
 
 
 def run_containers(payloads: Sequence[bytes], program: Program) -> list[bytes]:
@@ -45,16 +45,17 @@ def run_containers(payloads: Sequence[bytes], program: Program) -> list[bytes]:
     once."""
     plans = [decoded_plan(payload) for payload in payloads]
     fetched = FetchedRanges(plans)
-    return [_run(plan, program, (), lambda: ReaderReport([], {}), fetched) for plan in plans]
+    return [run_planned(plan, program, (), lambda: ReaderReport([], {}), fetched) for plan in plans]
 
 
-def _run(
+def run_planned(
     plan: ContainerPlan,
     program: Program,
     prepared: Iterable[tuple[int, int, Rows]],
     report: Callable[[], ReaderReport],
     fetched: FetchedRanges,
 ) -> bytes:
+    """As `run_container`, of a plan that is decoded."""
     try:
         if (declined := _declined(plan, program)) is not None:
             return encoded(declined)
