@@ -13,6 +13,7 @@ from headrace.adapters.artifacts import cache, pins
 from headrace.testing.kafka_server import KafkaServer
 
 PEERS = Path(__file__).with_name("peers")
+QUIX_VERSION = "3.28.1"
 
 
 @contextmanager
@@ -37,12 +38,17 @@ def python_with(package: str, version: str) -> Path:
     return python
 
 
-def kafka_streams_program(name: str, root: Path, heap_mb: int = 1024) -> list[str]:
-    """The command of a program on Kafka Streams; it is compiled below `root` at first use, its jars are fetched once."""
+def kafka_streams_jars() -> str:
+    """The class path of Kafka Streams and its test driver; the jars are fetched once."""
     wanted = pins.parsed((PEERS / "kafka_streams.pins").read_text(encoding="utf-8").splitlines())
     folder = cache.folder_of(None, os.environ)
     found = cache.jars_of(pins.Artifacts("Kafka Streams", wanted), folder, lambda line: print(line, file=sys.stderr))
-    jars, classes = ":".join(map(str, found)), root / "classes" / name
+    return ":".join(map(str, found))
+
+
+def kafka_streams_program(name: str, root: Path, heap_mb: int = 1024) -> list[str]:
+    """The command of a program on Kafka Streams; it is compiled below `root` at first use."""
+    jars, classes = kafka_streams_jars(), root / "classes" / name
     if not classes.exists():
         subprocess.run(["javac", "-cp", jars, "-d", str(classes), str(PEERS / f"{name}.java")], check=True)
     return ["java", f"-Xmx{heap_mb}m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{classes}:{jars}", name]

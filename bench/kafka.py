@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from common import PEERS, kafka_streams_program, python_with
+from common import PEERS, QUIX_VERSION, kafka_streams_program, python_with
 from confluent_kafka import Producer
 
 import headrace as hr
@@ -40,7 +40,7 @@ from headrace.wiring.spark_sessions import session_of
 VALUE = b"v" * 40
 OURS, SPARK, STREAMS, QUIX = "Headrace", "Structured Streaming", "Kafka Streams", "Quix Streams"
 PROMISE = {OURS: "exactly once", SPARK: "at least once", STREAMS: "exactly once", QUIX: "exactly once"}
-QUIX_VERSION = "3.28.1"
+
 ROUND_RECORDS = 1_000_000  # Headrace's default, given to Structured Streaming too
 COMMIT_MS = (100, 1000)  # Kafka Streams' default with exactly_once_v2, and one that suits a keyed count better
 

@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.common import kafka_streams_jars
+
 from headrace.config.loading import load_config
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = ("python", "sh", "toml")
+LANGUAGES = ("python", "sh", "toml", "java")
 _BLOCK = re.compile(r"(?:<!-- (file|not run): (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMANDS = f"""#!/bin/sh
 exec '{sys.executable}' -c 'from headrace.cli import main; main()' "$@"
@@ -62,6 +64,11 @@ def run(block: Block, folder: Path) -> str:
         file = folder / (block.file or "block.py")
         file.write_text(block.text, encoding="utf-8")
         return _done([sys.executable, file.name], block, folder)
+    if block.language == "java":  # on Kafka Streams
+        file = folder / (block.file or "Block.java")
+        file.write_text(block.text, encoding="utf-8")
+        quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-XX:TieredStopAtLevel=1"]
+        return _done(["java", *quiet, "-cp", kafka_streams_jars(), file.name], block, folder)
     return _done(["sh", "-euc", block.text], block, folder)
 
 

@@ -18,7 +18,8 @@ PAGES = [
     if path.suffix in (".py", ".md") and "testdata" not in path.parts
 ]
 _PACKAGES = "|".join(sorted(path.stem for path in SOURCE.iterdir() if path.is_dir() or path.suffix == ".py"))
-NO_NAMES = frozenset({"client.id", "config.KEY", "config.max_round_ms"})  # a key of Kafka's, and fields of a configuration
+# Keys of Kafka's and of Kafka Streams', and fields of a configuration.
+NO_NAMES = frozenset({"application.id", "client.id", "config.KEY", "config.max_round_ms"})
 _DOTTED = re.compile(rf"`(?:headrace\.)?((?:{_PACKAGES})(?:\.\w+)+)(?:\(\))?`")
 
 
