@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.common import kafka_streams_jars
 
 from headrace.config.loading import load_config
+from headrace.environment import checked_java
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("python", "sh", "toml", "java")
@@ -68,7 +69,7 @@ def run(block: Block, folder: Path) -> str:
         file = folder / (block.file or "Block.java")
         file.write_text(block.text, encoding="utf-8")
         quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-XX:TieredStopAtLevel=1"]
-        return _done(["java", *quiet, "-cp", kafka_streams_jars(), file.name], block, folder)
+        return _done([str(checked_java(os.environ).path), *quiet, "-cp", kafka_streams_jars(), file.name], block, folder)
     return _done(["sh", "-euc", block.text], block, folder)
 
 

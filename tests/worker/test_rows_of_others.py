@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import RoundFailedError
+from headrace.errors import TopologyError
 from headrace.exchange.messages import ContainerPlan, InputRange
 from headrace.wiring.worker.engine_rows import _taken
 
@@ -20,8 +20,8 @@ def test_the_rows_of_all_containers_that_are_here_come_through() -> None:
     assert list(_taken([plan(0, 0), plan(1, 2)], rows)) == rows
 
 
-def test_a_row_that_none_of_them_takes_fails_the_round() -> None:
+def test_a_row_that_none_of_them_takes_stops_the_job() -> None:
     rows = _taken([plan(0, 0), plan(3, 2)], [(0, 0, "a"), (0, 1, "b")])
     assert next(rows) == (0, 0, "a")
-    with pytest.raises(RoundFailedError, match=r"round 1:source:7: rows of stream 'orders' partition 1 .* containers \[0, 3\]"):
+    with pytest.raises(TopologyError, match=r"round 1:source:7: rows of stream 'orders' partition 1 .* containers \[0, 3\]"):
         next(rows)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.topology.program import Program
-from headrace.errors import RoundFailedError
+from headrace.errors import TopologyError
 from headrace.exchange.messages import RAW, ContainerPlan, Reject, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_planned
@@ -195,10 +195,11 @@ def _taken(plans: Sequence[ContainerPlan], rows: Iterable[tuple[int, int, Any]])
     for endpoint, ssp, batch in rows:
         if ssp not in taken:
             _, stream, partition = plans[0].ssps[ssp]
-            raise RoundFailedError(
+            raise TopologyError(
                 f"round {plans[0].round_id}: rows of stream {stream!r} partition {partition} came to containers "
                 f"{[plan.lane for plan in plans]}, which do not take them: Spark has not made one partition for each reader",
-                "nothing of the round is committed; please report this, with the operators that are expressions",
+                "what other containers of the round have committed may lack these rows: rewind the application with its state "
+                "to before the round, and report this",
             )
         yield endpoint, ssp, batch
 
