@@ -61,6 +61,11 @@ def changes_of(app: hr.App) -> list[tuple[str, str, str, str]]:
         return [(one.before, one.after, one.requested_by, one.why) for one in scales.history()]
 
 
+def is_measured(seen: Any) -> bool:
+    """Whether the plan of an observation has measured something: a new one has not at once."""
+    return seen.observed_s > 0 and len(seen.tasks) == seen.elasticity_factor
+
+
 def test_a_loaded_job_goes_up_and_a_quiet_one_comes_down(tmp_path: Path) -> None:
     app = sleepy(tmp_path, 15_000)
     with running(app) as job:
@@ -71,7 +76,7 @@ def test_a_loaded_job_goes_up_and_a_quiet_one_comes_down(tmp_path: Path) -> None
         status = source_of(job)["autosizing"]
         assert status is not None and status["cause"] and status["reason"] and status["at_us"] > 0
         with hr.autosizing(app) as scales:  # as any other process
-            (seen,) = waited(lambda: [one for one in scales.observations() if len(one.tasks) == one.elasticity_factor], job)
+            seen = waited(lambda: next((one for one in scales.observations() if is_measured(one)), None), job)
             assert seen.sub_topology == "source" and seen.slots > 0 and seen.lag == 0 and seen.observed_s > 0
     arguments = ["elasticity", "show", "--application", "sleepy", "--system", f"log:{tmp_path / 'log'}"]
     shown = json.loads(CliRunner().invoke(application, [*arguments, "--json"]).stdout)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
+import threading
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.http.guard import BODY_BYTES_MAX, Guard
 from headrace.adapters.http.operator_pages import operator_pages
+from headrace.adapters.http.server import HttpServer
 from headrace.cli.operator_view import OperatorView, shown
 from headrace.cli.targets import Target
 from headrace.wiring.job_endpoint import LOOPBACK
@@ -163,3 +168,40 @@ def test_a_key_that_is_a_script_is_a_text(view: OperatorView) -> None:
 def test_what_is_shown_names_no_folder() -> None:
     text = "cannot write '/var/lib/headrace/a.arrow' of log:/srv/data/log, http://host/a/b stays"
     assert shown({"a": [text]}) == {"a": ["cannot write 'a.arrow' of log:log, http://host/a/b stays"]}
+
+
+def test_a_server_closes_in_silence_while_it_waits_for_the_system(view: OperatorView, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator who ends `headrace ui` while Kafka does not answer gets no stack."""
+    is_asked, goes_on = threading.Event(), threading.Event()
+
+    def overview() -> bytes:
+        is_asked.set()
+        goes_on.wait(10)
+        return b"{}"
+
+    view.overview = overview  # type: ignore[method-assign]
+    pages, end_events = operator_pages(view)
+    server = HttpServer(pages, "127.0.0.1", 0, "ui").start()
+    paths, answered = ("/api/events", "/api/overview"), list[Any]()
+    asking = [threading.Thread(target=lambda path=path: answered.append(outcome(server.url + path))) for path in paths]
+    for one in asking:
+        one.start()
+    try:
+        assert is_asked.wait(10)
+        end_events()
+        began_s = time.monotonic()
+        server.close()
+        assert time.monotonic() - began_s < 5
+    finally:
+        goes_on.set()
+    for one in asking:
+        one.join(10)
+    assert len(answered) == len(paths) and [record.getMessage() for record in caplog.records] == []
+
+
+def outcome(url: str) -> Any:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as found:
+            return found.read()
+    except (OSError, http.client.HTTPException) as error:
+        return error

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 import msgspec
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -91,18 +92,25 @@ class _Pages:
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         try:
             while not await request.is_disconnected():
-                try:
-                    found = await run_in_threadpool(self._view.overview)
-                except HeadraceError as error:
-                    found = msgspec.json.encode({"problem": self._view.cleaned(error.message)})
-                yield b"data: " + found + b"\n\n"
-                until_s = time.monotonic() + EVERY_S
-                while time.monotonic() < until_s:
+                looked_s = time.monotonic()
+                look = asyncio.ensure_future(to_thread.run_sync(self._overview, abandon_on_cancel=True))
+                while not look.done():  # a server that closes does not wait for a system that does not answer
+                    await asyncio.wait({look}, timeout=0.1)
+                    if self.is_closing:
+                        return
+                yield b"data: " + look.result() + b"\n\n"
+                while time.monotonic() < looked_s + EVERY_S:
                     await asyncio.sleep(0.1)
                     if self.is_closing:
                         return
         finally:
             self._streaming -= 1
+
+    def _overview(self) -> bytes:
+        try:
+            return self._view.overview()
+        except HeadraceError as error:
+            return msgspec.json.encode({"problem": self._view.cleaned(error.message)})
 
     def end_events(self) -> None:
         """Events that are under way end soon."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 
@@ -13,6 +14,12 @@ from headrace.errors import SetupError
 
 START_S, CLOSE_S = 10.0, 3.0
 CONNECTIONS_MAX = 128
+
+
+def _is_to_be_said(record: logging.LogRecord) -> bool:
+    """Not that a request was cut short by the end of the server: who ends it knows."""
+    is_cut = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
+    return not is_cut and not record.getMessage().startswith("Cancel ")
 
 
 class HttpServer:
@@ -38,6 +45,7 @@ class HttpServer:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_to_be_said)
         self._thread = threading.Thread(target=self._serve, name="headrace-http", daemon=True)
 
     def _bound(self, host: str, port: int) -> socket.socket:
