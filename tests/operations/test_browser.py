@@ -247,3 +247,70 @@ def test_it_asks_again_after_a_refusal_stays_where_it_is_and_says_loudly_what_ha
         source["stopped_by"] = f"ValueError: {SCRIPT}"
         page.locator("#alarms li.alarm", has_text=f"source has stopped: ValueError: {SCRIPT}").wait_for()
         assert page.locator("#alarms img").count() == 0
+
+
+def test_a_connection_that_has_become_silent_is_made_again(page: Any, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser does not notice where a connection is there and nothing comes: after 20 s the page asks again."""
+    shop.start()
+    monkeypatch.setattr(operator_pages, "EVERY_S", 3_600)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/api/events") else None)
+    page.clock.install()
+    with shop.shown() as url:
+        page.goto(url)
+        page.locator("#connection", has_text="kept fresh").wait_for()
+        page.clock.run_for(19_000)
+        assert len(asked) == 1
+        page.clock.run_for(2_000)
+        until(lambda: len(asked) == 2)
+        page.locator("#connection", has_text="kept fresh").wait_for()
+    assert page.said == []
+
+
+# Of each text that is seen, its colour and that behind it: (contrast by WCAG 2, what it has to be, the text).
+CONTRASTS = """() => {
+  const parsed = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => {
+    const linear = (one) => (one <= 10 ? one / 255 / 12.92 : ((one / 255 + 0.055) / 1.055) ** 2.4);
+    const [x, y, z] = [r, g, b].map(linear);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = parsed(getComputedStyle(at).backgroundColor);
+      if (found.length < 4 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].filter((one) => one.nodeType === 3 && one.textContent.trim());
+    if (!own.length || !element.checkVisibility() || element.closest("svg, :disabled")) continue;
+    const style = getComputedStyle(element), size = parseFloat(style.fontSize);
+    const [a, b] = [luminance(parsed(style.color)), luminance(behind(element))];
+    const is_large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), is_large ? 3 : 4.5, own[0].textContent.trim()]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_told_from_what_is_behind_it(page: Any, shop: Shop, scheme: str) -> None:
+    """By the contrast that WCAG 2 asks for at level AA; also of what is shown of faults, and of a dialog."""
+    shop.start()
+    page.emulate_media(color_scheme=scheme)
+    with shop.shown(allow_changes=True) as url:
+        shop.send("a", value="")
+        page.goto(url)
+        page.locator("#letter-table td", has_text="ZeroDivisionError").wait_for()
+        seen = page.evaluate(CONTRASTS)
+        page.fill('form[data-what="startpoint"] [name="position"]', "earliest")
+        page.press('form[data-what="startpoint"] [name="position"]', "Enter")
+        page.locator("#confirm-text dd").first.wait_for()
+        seen += page.evaluate(CONTRASTS)
+        page.keyboard.press("Escape")
+    page.locator("#connection", has_text="cut off").wait_for()
+    seen += page.evaluate(CONTRASTS)
+    assert len({text for *_, text in seen}) > 50
+    assert [one for one in seen if one[0] < one[1]] == []
