@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import pytest
 import headrace as hr
 from cli.shop import HOUR_US, ITEMS, SALES, SHOPS, sale
 from headrace.cli.app_loading import load_app
+from headrace.client.state_export import rows_of
 from headrace.client.state_reader import StateView
-from headrace.client.store_form import parsed, serde_of_form, serdes_in
+from headrace.client.store_form import StoreForm, parsed, serde_of_form, serdes_in
+from headrace.core.keys.key_layout import state_key
 from headrace.errors import StateError
 
 Run = Callable[..., Any]
@@ -63,6 +65,31 @@ def test_what_is_read_is_said_up_to_where_it_is_so(app: hr.App) -> None:
     assert [entry.value for entry in entries] == [SALES // SHOPS] and table.num_rows == SHOPS
     read = sum(position for one in whole for position in one.positions.values())
     assert read == SALES and {one.task for one in as_of} <= {one.task for one in whole}
+
+
+@pytest.mark.parametrize("store", ["per-shop", "per-item", "dearest", "last", "history"])
+def test_rows_are_those_of_the_table(app: hr.App, store: str) -> None:
+    rows, as_of = app.state(store).rows_as_of(1_000_000, lambda key: True)
+    table, whole = app.state(store).to_arrow_as_of()
+    plain = [{name: value for name, value in row.items() if (name, value) != ("sub", b"")} for row in table.to_pylist()]
+    assert rows == plain and as_of == whole
+    wanted = {row["key"] for row in rows[: len(rows) // 2]}
+    some, _ = app.state(store).rows_as_of(3, wanted.__contains__)
+    assert some == [row for row in rows if row["key"] in wanted][:3]
+
+
+def test_no_more_of_a_store_is_read_than_the_rows_that_are_wanted() -> None:
+    taken: list[int] = []
+
+    def entries() -> Iterator[tuple[bytes, bytes]]:
+        for number in range(1_000_000):
+            taken.append(number)
+            yield state_key(b"%d" % number), b"v"
+
+    form = StoreForm("source", "reduce", hr.Bytes(), hr.Bytes(), bytes, None, False, False)
+    rows = rows_of(form, entries())
+    assert [next(rows)["key"] for _ in range(3)] == [b"0", b"1", b"2"]
+    assert len(taken) <= 1_000
 
 
 def test_windows_of_a_key_are_read_together_and_alone(app: hr.App) -> None:

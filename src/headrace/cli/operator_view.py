@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -149,9 +148,7 @@ class OperatorView:
         view = view_of(store, self._target)
         form = view.form()
         low, high = (None if text is None else key_of_text(text, form.key) for text in (start, end))
-        table, checkpoints = view.to_arrow_as_of()
-        every = (row for batch in table.to_batches(1_000) for row in batch.to_pylist())
-        rows = list(islice((row for row in every if _between(row["key"], low, high)), limit + 1))
+        rows, checkpoints = view.rows_as_of(limit + 1, lambda key: _between(key, low, high))
         is_whole = len(rows) <= limit
         return _document({"store": store, "rows": plain(rows[:limit]), "is_whole": is_whole, "as_of": _as_of(checkpoints)})
 

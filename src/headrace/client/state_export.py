@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, StateError
 from headrace.model.serde import Serde
 
 _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
+_FEW_AT_ONCE = 1_000  # where somebody may want no more
 
 
 def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
@@ -28,6 +29,17 @@ def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
     if "sub" in table.column_names and not any(table.column("sub").to_pylist()):
         table = table.drop_columns(["sub"])
     return table
+
+
+def rows_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[str, Any]]:
+    """The rows of that table one by one; no more entries are taken than are needed for the rows that are. A value is as those
+    that are read with it allow."""
+    remaining = iter(entries)
+    while pairs := list(islice(remaining, _FEW_AT_ONCE)):
+        for row in _chunk(form, pairs).to_pylist():
+            if not row.get("sub", True):
+                del row["sub"]
+            yield row
 
 
 def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
