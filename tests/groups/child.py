@@ -29,7 +29,7 @@ BOUND_S = 20.0
 @dataclass(frozen=True)
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
-    it hears nothing of what others commit."""
+    it hears nothing of what others commit; `collector`: where it sends its spans."""
 
     processor_id: str
     coordinator: str
@@ -49,6 +49,7 @@ class Run:
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
     is_deaf: bool = False
+    collector: str = ""
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ class Run:
             "state_version_interval_s": self.version_interval_s,
             "restore_inline_bytes": self.inline_bytes,
             "zookeeper.session.timeout.ms": self.session_ms,
+            "traces": "otel" if self.collector else "off",
         }
 
 
@@ -127,6 +129,7 @@ def work(run: Run) -> dict[str, Any]:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
     if run.is_deaf:
         SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]
     job = wiring.start(application(run), run.until, engine=Working(run))

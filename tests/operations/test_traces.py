@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -20,36 +17,8 @@ import headrace as hr
 from headrace.core.metrics.spans import round_span
 from headrace.errors import SetupError
 from headrace.model.checkpoint import RoundId
+from support.collector import Collector, facts_of
 from support.world import started, waited
-
-
-class Collector:
-    """A collector for OTLP over HTTP on loopback; `spans`: all that it has got."""
-
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-        self.services: set[str] = set()
-        mine = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                sent = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-                for one in sent.resource_spans:
-                    mine.services |= {kv.value.string_value for kv in one.resource.attributes if kv.key == "service.name"}
-                    mine.spans += [span for scope in one.scope_spans for span in scope.spans]
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *given: Any) -> None:
-                """Nothing on the terminal."""
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -68,10 +37,6 @@ def application(folder: Path, **keys: Any) -> hr.App:
     app = hr.App("traced", url, config=given)
     app.stream("in", key=hr.Bytes(), value=hr.Bytes()).group_by_key().count(store="counts").to_stream().to("out")
     return app
-
-
-def facts_of(span: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
 def test_a_collector_gets_each_round_with_its_parts_and_each_change(

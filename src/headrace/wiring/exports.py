@@ -18,6 +18,6 @@ def exports_of(config: Config, application: str, closers: list[Callable[[], None
         from headrace.adapters.opentelemetry.exporting import SpanExport
     except ModuleNotFoundError as error:
         raise SetupError(f"traces = 'otel' needs {error.name}", "pip install 'headrace[otel]'") from None
-    export = SpanExport(application)
+    export = SpanExport(application, config.processor_id)
     closers.append(export.close)
     return (Tracing(export),)
