@@ -609,3 +609,18 @@ def test_a_report_that_no_processor_writes_is_left_out(pair: Any) -> None:
     for name, data in (("x", b"1"), ("99", b"\xff"), ("98", b"-1")):
         tree.commit([Create(f"{ROOT}/resting/{name}", data)])
     assert first.state().rests == {second.sequence: 1}
+
+
+def test_a_group_is_forgotten_where_nobody_is_in_it(groups: Any) -> None:
+    (first, tree), (second, other) = groups(), groups()
+    assert not first.is_there() and first.forget(), "there is nothing yet"
+    first.register(registration("a"))
+    second.register(registration("b"))
+    assert leading(first).propose(1, b"x" * 2_000_000, ORIGIN)
+    assert (second.processors(), second.forget(), tree.read(f"{ROOT}/jobModels/1/meta") is None) == (2, False, False)
+    first.leave()
+    second.leave()
+    assert (second.processors(), second.is_there()) == (0, True)
+    assert second.forget() and not second.is_there() and other.read("/headrace") is not None
+    assert second.forget(), "again, it does nothing"
+    assert first.register(registration("a")) >= 0 and first.state().members[0].registration.processor_id == "a"

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,11 +14,14 @@ from typer.testing import CliRunner, Result
 import headrace as hr
 from headrace import wiring
 from headrace.cli.commands import application
-from headrace.errors import StorageError
+from headrace.client.resetting import Reset
+from headrace.errors import JobHeldError, StorageError
 from headrace.exchange import fault_injection as steps
+from headrace.group.layout import escaped
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
+from support.world import waited
 
 KEYS = ["a", "b", "a", "c", "a", "b"]
 
@@ -36,10 +39,12 @@ class Counting:
     def send(self, *keys: str) -> None:
         self.system.produce(f"{self.name}-in", [(key, key) for key in keys], key=hr.String(), value=hr.String())
 
+    group: ClassVar[dict[str, Any]] = {}  # the settings of a processor
+
     @property
     def app(self) -> hr.App:
         places = {"local_store_dir": f"{self.folder}/stores", "state_uri": f"{self.folder}/state"}
-        app = hr.App(self.name, config={"system": self.url, **places, "trigger_interval_ms": 10})
+        app = hr.App(self.name, config={"system": self.url, **places, "trigger_interval_ms": 10, **self.group})
         words = app.stream(f"{self.name}-in", key=hr.String(), value=hr.String())
         counts = words.select_key(lambda record: record.value, key=hr.String()).repartition(hr.Repartitioned(name="by"))
         counts.group_by_key().count(store="counts").to_stream(emit="each").to(f"{self.name}-out")
@@ -57,6 +62,7 @@ class Counting:
 
     def reset(self, code: int = 0, *options: str) -> Result:
         places = {"local_store_dir": f"{self.folder}/stores", "state_uri": f"{self.folder}/state"}
+        places |= self.group
         given = [part for key, value in places.items() for part in ("--set", f"{key}={value}")]
         named = ["--application", self.name, "--system", self.url, *given]
         result = CliRunner().invoke(application, ["reset", *named, "--yes", *options])
@@ -119,3 +125,25 @@ def test_one_that_is_interrupted_is_done_again_and_no_start_comes_between(
     job.reset()
     job.work()
     assert sorted(job.outputs()) == sorted(first * 2)
+
+
+@pytest.mark.parametrize("job", ["kafka"], indirect=True)
+def test_a_group_is_forgotten_too_unless_a_processor_is_in_it(job: Counting, real_zookeeper: Any) -> None:
+    url = f"zookeeper://127.0.0.1:{real_zookeeper.server.port}/headrace"
+    job.group = {"coordinator": url, "processor_id": "a", "settle_time_s": 0.2}  # type: ignore[misc]
+    node = f"/headrace/{escaped(job.name)}-1-{escaped(job.name)}-1-1"
+    running = job.start(None)
+    waited(lambda: len(job.outputs()) == len(KEYS), running)
+    assert f"application {job.name} is run by " in job.reset(1).output
+    with Reset(job.name, wiring.config_of(job.app)) as resetting, pytest.raises(JobHeldError, match="1 processor of its group"):
+        resetting.forget()
+    running.stop()
+    forget(job.name, f"{job.folder}/state")
+    assert real_zookeeper.tree().read(node) is not None
+    assert f"its group has stored in {node} of ZooKeeper" in job.reset().output
+    assert real_zookeeper.tree().read(node) is None and real_zookeeper.tree().read("/headrace") is not None
+    assert "nothing is stored of application" in job.reset(1).output
+    running = job.start(None)
+    waited(lambda: len(job.outputs()) == 2 * len(KEYS), running)
+    running.stop()
+    assert Counter(key for key, _ in job.outputs()) == Counter(2 * KEYS)

@@ -102,6 +102,8 @@ def reset(target: Target, yes: YesOption = False, json: JsonOption = False) -> N
             print(f"  {counted(found.local_stores, 'local store')} on this machine")
             for stream, records in found.streams.items():
                 print(f"  stream {stream}, {records:,} offsets")
+            if found.group:
+                print(f"  what its group has stored in {found.group} of ZooKeeper")
         confirm(f"reset {target.application}?", yes, json)
         resetting.forget()
     report(json, shown, f"reset {target.application}: its next start is a first start")

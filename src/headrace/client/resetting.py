@@ -6,17 +6,20 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.application_client import ApplicationClient
 from headrace.driver.holding import kept, take_application
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, JobHeldError
 from headrace.wiring.folders import local_store_dir_of, state_uri_of
 
 if TYPE_CHECKING:
+    from headrace.group.processor_group import ProcessorGroup
     from headrace.state_files.files import StateFiles
 
 
@@ -32,10 +35,20 @@ class ResetPreview:
     state_bytes: int
     local_stores: int
     holder: str = ""  # who runs it, empty where no process does
+    group: str = ""  # the node of its group, where one is configured and stored
 
 
 class Reset(ApplicationClient):
     """For use in a `with`."""
+
+    _group: ProcessorGroup | None = None
+
+    def _open_more(self, opening: ExitStack) -> None:
+        if self._config.coordinator is not None:
+            from headrace.wiring.group_terms import open_group_of
+
+            self._group = open_group_of(self._config, self.application, wiring.LOOK_UP_WAIT_S)
+            opening.callback(self._group.close)
 
     def preview(self) -> ResetPreview:
         """`ConfigError` where nothing is stored of the application."""
@@ -45,7 +58,9 @@ class Reset(ApplicationClient):
         checkpoints = {} if model is None else store.checkpoints()
         internal = [one.name for one in system.streams(of=self.application) if one.internal_of == self.application]
         files = self._state_files()
-        if model is None and not internal and not files and not (is_known and store.is_half_forgotten()):
+        group = self._group if self._group is not None and self._group.is_there() else None
+        is_stored = model is not None or internal or files or group is not None or (is_known and store.is_half_forgotten())
+        if not is_stored:
             place = f"of application {self.application!r} on {self._config.system}"
             raise ConfigError(f"nothing is stored {place}", "its next start is a first start as it is")
         lease = store.holder()
@@ -58,11 +73,14 @@ class Reset(ApplicationClient):
             len(files),
             sum(file.counted_bytes for head in heads for file in head.files),
             len(self._local_stores()),
-            f"process {lease.pid} on {lease.host}" if lease is not None and is_run else "",
+            f"process {lease.pid} on {lease.host}" if lease is not None and is_run else _processors(group),
+            "" if group is None else group.paths.root,
         )
 
     def forget(self) -> None:
         """Do it; again where it was interrupted. `JobHeldError` where the job runs. Inputs and outputs stay."""
+        if here := _processors(self._group):
+            raise JobHeldError(f"application {self.application!r} is run by {here}; nothing was changed", "stop it first")
         store, lease = self._system.job_store(self.application), holders.this_process(uuid.uuid4().hex, _now_us())
         epoch = take_application(store, lease, _now_us())
         try:
@@ -73,6 +91,9 @@ class Reset(ApplicationClient):
                     files.delete(name)
                 for folder in self._local_stores():
                     shutil.rmtree(folder, ignore_errors=True)
+                if self._group is not None and not self._group.forget():
+                    here = _processors(self._group)
+                    raise JobHeldError(f"application {self.application!r}: {here} came meanwhile", "stop it, and do this again")
         finally:
             store.release(epoch)
 
@@ -88,6 +109,11 @@ class Reset(ApplicationClient):
     def _local_stores(self) -> list[Path]:
         root = Path(local_store_dir_of(self._config)) / self.application
         return sorted(one for one in root.iterdir() if one.is_dir() and not one.is_symlink()) if root.is_dir() else []
+
+
+def _processors(group: ProcessorGroup | None) -> str:
+    count = 0 if group is None else group.processors()
+    return f"{count} processor{'s' if count > 1 else ''} of its group" if count else ""
 
 
 def _now_us() -> int:

@@ -28,6 +28,7 @@ from headrace.core.group.state import (
     ReleaseBarrier,
 )
 from headrace.errors import NotSupportedError, StorageError, UnavailableError
+from headrace.group.forgetting import forget_group, is_there, processors_of
 from headrace.group.job_models import read_job_model, read_meta
 from headrace.group.layout import GroupName, GroupPaths, number_of, sequence_of, unescaped
 from headrace.group.leading import Leading
@@ -135,6 +136,18 @@ class ProcessorGroup:
     def leave(self) -> None:
         """Stop in order: the others wait for this processor for a while."""
         self._own.leave()
+
+    def is_there(self) -> bool:
+        """Whether anything of the group is stored."""
+        return is_there(self._tree, self.paths)
+
+    def processors(self) -> int:
+        """How many are registered; one that was killed is, until its session ends."""
+        return processors_of(self._tree, self.paths)
+
+    def forget(self) -> bool:
+        """Delete all that it has stored; False where a processor is in it."""
+        return forget_group(self._tree, self.paths)
 
     def close(self) -> None:
         """End the session, and with it the registration."""
