@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace.codec.documents import decode
-from headrace.coordination import NODE_BYTES_MAX, Check, Clock, Create, Delete, Tree, TreeNode, Write, boot_time_s
+from headrace.coordination import NODE_BYTES_MAX, Check, Clock, Create, Delete, Tree, TreeConflictError, TreeNode, Write, boot_time_s
 from headrace.core.group.lease import Lease
 from headrace.core.group.membership import leader_of, predecessor_of, unique_members
 from headrace.core.group.state import (
@@ -28,7 +28,6 @@ from headrace.core.group.state import (
     ReleaseBarrier,
 )
 from headrace.errors import NotSupportedError, StorageError, UnavailableError
-from headrace.group.forgetting import forget_group, is_there, processors_of
 from headrace.group.job_models import read_job_model, read_meta
 from headrace.group.layout import GroupName, GroupPaths, number_of, sequence_of, unescaped
 from headrace.group.leading import Leading
@@ -139,15 +138,17 @@ class ProcessorGroup:
 
     def is_there(self) -> bool:
         """Whether anything of the group is stored."""
-        return is_there(self._tree, self.paths)
+        return self._tree.read(self.paths.root) is not None
 
     def processors(self) -> int:
         """How many are registered; one that was killed is, until its session ends."""
-        return processors_of(self._tree, self.paths)
+        return len(self._tree.children(self.paths.processors))
 
     def forget(self) -> bool:
-        """Delete all that it has stored; False where a processor is in it."""
-        return forget_group(self._tree, self.paths)
+        """Delete all that it has stored; False where a processor is, or comes to be, registered: what was deleted by then that
+        one makes again. Again where it was interrupted."""
+        # This first, as a node that has others below it is not deleted: nothing is, while somebody is registered.
+        return _is_deleted(self._tree, self.paths.processors, deep=False) and _is_deleted(self._tree, self.paths.root)
 
     def close(self) -> None:
         """End the session, and with it the registration."""
@@ -268,3 +269,15 @@ class ProcessorGroup:
             except UnicodeDecodeError:
                 LOG.warning("%s/%s is no processor's mark, and is skipped", self.paths.stops, name)
         return found
+
+
+def _is_deleted(tree: Tree, path: str, *, deep: bool = True) -> bool:
+    if tree.read(path) is None:
+        return True
+    if deep and not all(_is_deleted(tree, f"{path}/{name}") for name in tree.children(path)):
+        return False
+    try:
+        tree.commit([Delete(path)])
+    except TreeConflictError as error:
+        return error.reason == "missing"
+    return True
