@@ -12,7 +12,18 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace.codec.documents import decode
-from headrace.coordination import NODE_BYTES_MAX, Check, Clock, Create, Delete, Tree, TreeConflictError, TreeNode, Write, boot_time_s
+from headrace.coordination import (
+    NODE_BYTES_MAX,
+    Check,
+    Clock,
+    Create,
+    Delete,
+    Tree,
+    TreeConflictError,
+    TreeNode,
+    Write,
+    boot_time_s,
+)
 from headrace.core.group.lease import Lease
 from headrace.core.group.membership import leader_of, predecessor_of, unique_members
 from headrace.core.group.state import (
