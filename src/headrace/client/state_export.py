@@ -31,7 +31,7 @@ def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
     return table
 
 
-def rows_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[str, Any]]:
+def rows_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[str, object]]:
     """The rows of that table one by one; no more entries are taken than are needed for the rows that are. A value is as those
     that are read with it allow."""
     remaining = iter(entries)

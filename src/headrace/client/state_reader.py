@@ -165,12 +165,12 @@ class StateView(Generic[V]):
             )
         )
 
-    def rows_as_of(self, most: int, is_wanted: Callable[[Any], bool]) -> tuple[list[dict[str, Any]], list[Checkpoint]]:
+    def rows_as_of(self, most: int, is_wanted: Callable[[Any], bool]) -> tuple[list[dict[str, object]], list[Checkpoint]]:
         """At most so many rows of it, of keys that are wanted, in no order of these, with the checkpoints that they are of.
         State is read until there are so many, and memory does not grow with the store."""
         from headrace.client.state_export import rows_of
 
-        def read(committed: Committed, files: Any) -> tuple[list[dict[str, Any]], list[Checkpoint]]:
+        def read(committed: Committed, files: Any) -> tuple[list[dict[str, object]], list[Checkpoint]]:
             rows = rows_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
             found = list(islice((row for row in rows if is_wanted(row["key"])), most))
             return found, list(committed.checkpoints.values())
