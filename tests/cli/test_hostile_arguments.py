@@ -276,8 +276,12 @@ def test_a_pipe_is_read_and_written_where_another_process_is_at_its_end(hostile_
         while _run(export).exit_code != 0:
             assert time.monotonic() < until_s
         assert len(reader.result(BOUND_S)) == len(exported)
-        pool.submit((hostile_place / "fifo").write_text, exported)
-        assert _run(["checkpoint", "import", "fifo", "shop.py", "--yes"]).exit_code == 0
+        until_s = time.monotonic() + BOUND_S
+        writer = pool.submit((hostile_place / "fifo").write_text, exported)
+        while _run(["checkpoint", "import", "fifo", "shop.py", "--yes"]).exit_code != 0:  # the writer may not be there yet
+            assert time.monotonic() < until_s
+            if writer.done():  # it was, and the command had just given up
+                writer = pool.submit((hostile_place / "fifo").write_text, exported)
 
 
 @pytest.mark.parametrize("system", [*SYSTEMS, *(f"log:{text}" for text in TEXTS)])

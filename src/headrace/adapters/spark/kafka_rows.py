@@ -66,10 +66,9 @@ def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlic
 
 def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequence[InputSlice]]) -> Any:
     """Partition i of the DataFrame holds what group i reads; that of a group that reads nothing has no rows."""
-    parts = []
-    for group in groups:
-        wanted = [piece for piece in group if piece.end > piece.start]  # Spark's reader drops empty ranges
-        parts.append(rows_of(session, options, wanted) if wanted else _no_rows(session))
+    wanted = [[piece for piece in group if piece.end > piece.start] for group in groups]  # Spark's reader drops empty ranges
+    nothing = None if all(wanted) else _no_rows(session)
+    parts = [rows_of(session, options, mine) if mine else nothing for mine in wanted]
     return reduce(lambda united, part: united.union(part), parts)
 
 
