@@ -69,17 +69,24 @@ class TransactionalWriter:
         try:
             produce_all(self._producer, topic, messages, self._errors, ANSWER_S)
         except KafkaException as error:
-            raise self._failed(topic, error.args[0]) from None
+            raise self._failed(topic, self._cause_of(error.args[0])) from None
+
+    def _cause_of(self, error: KafkaError) -> KafkaError:
+        """A producer that has met its end says only that it has: why, it has told by then, or tells when it is asked."""
+        if error.code() != KafkaError._FATAL or self._producer is None:
+            return error
+        try:
+            self._producer.poll(0)
+        except (KafkaException, SystemError) as told:
+            return _error_in(told)
+        return next((one for one in self._errors if one.code() != KafkaError._FATAL), error)
 
     def commit(self, topic: str) -> None:
         assert self._producer is not None
         try:
             self._producer.flush(ANSWER_S)
-        except (KafkaException, SystemError) as error:  # of who was fenced: then the client calls us with an exception set
-            cause = error.__cause__ if isinstance(error, SystemError) else error
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._failed(topic, cause.args[0]) from None
+        except (KafkaException, SystemError) as error:
+            raise self._failed(topic, _error_in(error)) from None
         if self._errors:
             raise self._failed(topic, self._errors[0])
         self._call(self._producer.commit_transaction, ANSWER_S)
@@ -119,6 +126,15 @@ class TransactionalWriter:
             )
         hint = _HINTS.get(error.code(), "is the broker up?")
         return StorageError(f"topic {topic!r}: a record could not be written: {text}", hint)
+
+
+def _error_in(raised: KafkaException | SystemError) -> KafkaError:
+    """Of who was fenced: then the client calls us with an exception set."""
+    cause = raised.__cause__ if isinstance(raised, SystemError) else raised
+    if not isinstance(cause, KafkaException):
+        raise raised
+    error: KafkaError = cause.args[0]
+    return error
 
 
 def produce(

@@ -68,7 +68,7 @@ def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequ
     """Partition i of the DataFrame holds what group i reads; that of a group that reads nothing has no rows."""
     wanted = [[piece for piece in group if piece.end > piece.start] for group in groups]  # Spark's reader drops empty ranges
     nothing = None if all(wanted) else _no_rows(session)
-    parts = [rows_of(session, options, mine) if mine else nothing for mine in wanted]
+    parts: list[Any] = [rows_of(session, options, mine) if mine else nothing for mine in wanted]
     return reduce(lambda united, part: united.union(part), parts)
 
 
