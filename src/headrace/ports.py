@@ -54,6 +54,10 @@ class Streams(Protocol):
     def applications(self) -> list[str]:
         """The applications that have run here, by name: each that has a job model, and maybe one that does not have it yet."""
 
+    def has_run(self, application: str) -> bool:
+        """Whether it is one of `applications`; however many there are, that takes no longer. `InvalidNameError` for what no
+        application is named."""
+
     def metadata_store(self, application: str) -> MetadataStore:
         """What is stored of an application besides its streams, for `hr.StartpointManager`."""
 

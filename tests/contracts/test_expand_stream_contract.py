@@ -119,7 +119,7 @@ def test_applications_are_those_that_have_run(system: Any) -> None:
     system.create_stream("flights", 1)
     system.create_stream("by-carrier-metadata", 1)  # a user's own
     system.create_stream("by-carrier-checkpoints", 1)
-    assert system.applications() == []
+    assert system.applications() == [] and not system.has_run("by-carrier")
     for application in ("views", "delays"):
         store = system.job_store(application)
         epoch = store.acquire(DriverLease("run-1", "another-host", 17, "1@1", "boot", 0), 0)
@@ -130,6 +130,7 @@ def test_applications_are_those_that_have_run(system: Any) -> None:
     assert system.applications() == ["delays", "views"]
     with opened_again(system) as other:
         assert other.applications() == ["delays", "views"]
+        assert [other.has_run(name) for name in ("delays", "views", "flights", "by-carrier")] == [True, True, False, False]
         assert other.job_store("views").job_model().partition_counts == {"flights": 1}
 
 

@@ -84,7 +84,7 @@ class OperatorView:
             "problem": None,
         }
         with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            if target.application not in system.applications() or system.job_store(target.application).job_model() is None:
+            if not system.has_run(target.application) or system.job_store(target.application).job_model() is None:
                 return found | {"problem": f"{target.application} has not run there yet"}
             job, metadata = JobLook(system, target.application), system.metadata_store(target.application)
             changes = list(history_of(metadata, lambda error: None).values())[-HISTORY_MAX:]

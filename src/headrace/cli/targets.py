@@ -196,10 +196,10 @@ def _system_set(system: str | None) -> list[str]:
 def opened(target: Target) -> Iterator[JobLook]:
     """The target's job, of an application that has run; else an error that names those that have."""
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-        known: list[str] = system.applications()
-        is_known = target.application in known
+        is_known = system.has_run(target.application)
         look = JobLook(system, target.application)
         if not is_known or look.store.job_model() is None:
+            known: list[str] = system.applications()
             near = difflib.get_close_matches(target.application, known, 3) or known
             hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
             if is_known:

@@ -119,10 +119,9 @@ def stored_job(
 ) -> StoredJob:
     """What is stored of an application; `ConfigError` for one that has not run here, naming those that have."""
     store, manager = system.job_store(application), StartpointManager(system.metadata_store(application), elsewhere)
-    known = system.applications()
-    model = store.job_model() if application in known else None
+    model = store.job_model() if system.has_run(application) else None
     if model is None:
-        others = [other for other in known if other != application]  # its first start may have been refused
+        others = [other for other in system.applications() if other != application]  # its first start may have been refused
         there = f"name one of: {', '.join(others)}" if others else "run it first"
         raise ConfigError(
             f"application {application!r} has not run on {url} yet: it has no positions that could be set",

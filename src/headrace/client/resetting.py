@@ -53,7 +53,7 @@ class Reset(ApplicationClient):
     def preview(self) -> ResetPreview:
         """`ConfigError` where nothing is stored of the application."""
         store, system = self._system.job_store(self.application), self._system
-        is_known = self.application in system.applications()
+        is_known = system.has_run(self.application)
         model = store.job_model() if is_known else None
         checkpoints = {} if model is None else store.checkpoints()
         internal = [one.name for one in system.streams(of=self.application) if one.internal_of == self.application]

@@ -201,10 +201,9 @@ class Elasticity(ApplicationClient):
 
     def _stored(self) -> _Stored:
         store = self._system.job_store(self.application)
-        known = self._system.applications()
-        model, checkpoints = plan_and_checkpoints(store) if self.application in known else (None, {})
+        model, checkpoints = plan_and_checkpoints(store) if self._system.has_run(self.application) else (None, {})
         if model is None:
-            there = ", ".join(one for one in known if one != self.application)
+            there = ", ".join(one for one in self._system.applications() if one != self.application)
             is_named = self._topology is None and bool(there)
             raise ConfigError(
                 f"application {self.application!r} has not run on {self._config.system} yet",

@@ -121,6 +121,10 @@ class KafkaSystem(System):
     def applications(self) -> list[str]:
         return self.own_topics.applications()
 
+    def has_run(self, application: str) -> bool:
+        application = checked_name("application", application)
+        return bool(self.own_topics.applications([metadata_topic(application), checkpoint_topic(application)]))
+
     def check_transaction_timeout(self, timeout_ms: int) -> None:
         """`ConfigError` where the broker does not allow transactions that long."""
         most = self._admin.broker_setting("transaction.max.timeout.ms")

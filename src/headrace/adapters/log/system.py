@@ -88,6 +88,11 @@ class LogSystem(System):
             rows = db.execute("SELECT DISTINCT application FROM job_models ORDER BY application").fetchall()
         return [name for (name,) in rows]
 
+    def has_run(self, application: str) -> bool:
+        with self._catalog.read() as db:
+            asked = "SELECT 1 FROM job_models WHERE application = ? LIMIT 1"
+            return db.execute(asked, (checked_name("application", application),)).fetchone() is not None
+
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
