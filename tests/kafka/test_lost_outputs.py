@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
-from headrace.adapters.kafka.clients import new_producer, take_id
+from headrace.adapters.kafka.clients import UNKNOWN_MS, new_producer, take_id
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer
@@ -69,8 +69,9 @@ def test_a_topic_with_fewer_partitions_is_named(world: Copying, running: Any) ->
 def test_a_record_that_a_topic_does_not_take_fails_its_round_with_the_topic_named(kafka_server: KafkaServer) -> None:
     """Also where the client says no more of a commit than that some delivery failed."""
     client, id_ = kafka_server.client_settings(), f"lost-{uuid.uuid4().hex[:8]}"
-    transaction = LaneTransaction(Lane("lost", "source", 0, 1, "1-source-1", client, 10_000))
-    transaction._producer = new_producer(client, id_, 10_000)
+    timeout_ms = 2 * UNKNOWN_MS  # else the record may be given up before its topic is
+    transaction = LaneTransaction(Lane("lost", "source", 0, 1, "1-source-1", client, timeout_ms))
+    transaction._producer = new_producer(client, id_, timeout_ms)
     take_id(transaction._producer, 30.0)
     transaction.begin()
     transaction.produce(f"{id_}-gone", [(b"v", b"k", 0, 1, None)])
