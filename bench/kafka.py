@@ -40,7 +40,6 @@ from headrace.wiring.spark_sessions import session_of
 VALUE = b"v" * 40
 OURS, SPARK, STREAMS, QUIX = "Headrace", "Structured Streaming", "Kafka Streams", "Quix Streams"
 PROMISE = {OURS: "exactly once", SPARK: "at least once", STREAMS: "exactly once", QUIX: "exactly once"}
-
 ROUND_RECORDS = 1_000_000  # Headrace's default, given to Structured Streaming too
 COMMIT_MS = (100, 1000)  # Kafka Streams' default with exactly_once_v2, and one that suits a keyed count better
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pytest
 import yaml
 
 import headrace as hr
+from headrace.adapters.common.server_process import free_ports
 from support.world import Place
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -40,12 +40,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 def block(language: str) -> str:
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", DEPLOY.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return str(found)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def answer(port: int, path: str) -> int | None:
@@ -115,7 +109,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_unit_runs_is_ready_and_stops_in_time(tmp_path: Path) -> None:
-    service, port = unit_of(block("ini"))["Service"], free_port()
+    service, port = unit_of(block("ini"))["Service"], next(free_ports("127.0.0.1"))
     written(tmp_path, f"log:{tmp_path / 'log'}", "flights")
     environ = dict(one.split("=", 1) for one in service["Environment"].split())
     assert environ["HEADRACE_METRICS_ADDRESS"] == "9404"
@@ -132,7 +126,7 @@ def test_the_pod_runs_its_probes_are_answered_and_it_stops(tmp_path: Path, on_ka
     pod = manifest["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     (named,) = container["ports"]
-    port, name = free_port(), f"flights-{os.getpid()}"
+    port, name = next(free_ports("127.0.0.1")), f"flights-{os.getpid()}"
     written(tmp_path, on_kafka.url(tmp_path), name)
     # What the kubelet fills in: the pod's name, and what a claim is mounted at.
     pod_name = f"{manifest['metadata']['name']}-0"

@@ -184,8 +184,7 @@ def run_prepared(
         cuts = {ssp: offset for one in found for ssp, offset in one.cuts.items()}
         return ReaderReport([*rejects, *timeless], cuts, any(one.stopped for one in found))
 
-    fetched = FetchedRanges([])
-    return [run_planned(plan, program, rows, report, fetched) for plan in plans]
+    return [run_planned(plan, program, rows, report, FetchedRanges([])) for plan in plans]
 
 
 def _taken(plans: Sequence[ContainerPlan], rows: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
