@@ -48,6 +48,7 @@ class Group:
     asleep_since_s: dict[str, float] = field(default_factory=dict)
     sees_state: bool = True  # whether the state is where this process sees it
     hosts: dict[str, Children] = field(default_factory=dict)  # see `groups.hosts`; none: all are on this one
+    sender: threading.Lock = field(default_factory=threading.Lock)  # one at a time sends: what two send has no order
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -140,10 +141,11 @@ class Group:
     # --- input and outputs ------------------------------------------------------------------------------------------
 
     def send(self, records: int, keys: Sequence[str] = tuple(f"k{number}" for number in range(KEYS))) -> None:
-        made = [(keys[(len(self.sent) + n) % len(keys)], len(self.sent) + n) for n in range(records)]
-        self.system.produce(f"{self.name}-words", made, hr.String(), hr.Long())
-        self.sent += made
-        self.processed += made
+        with self.sender:
+            made = [(keys[(len(self.sent) + n) % len(keys)], len(self.sent) + n) for n in range(records)]
+            self.system.produce(f"{self.name}-words", made, hr.String(), hr.Long())
+            self.sent += made
+            self.processed += made
 
     def keys_in(self, partition: int) -> set[str]:
         """The keys that were sent to a partition."""
