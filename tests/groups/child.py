@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import headrace as hr
 from headrace import wiring
+from headrace.adapters.spark.engine import SparkEngine
 from headrace.driver.group import group_job
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.exchange.messages import decoded_plan
@@ -50,6 +51,7 @@ class Run:
     inline_bytes: int = 4 << 20
     is_deaf: bool = False
     collector: str = ""
+    on_spark: bool = False  # else rounds run in this very process
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -73,28 +75,37 @@ class Run:
             "restore_inline_bytes": self.inline_bytes,
             "zookeeper.session.timeout.ms": self.session_ms,
             "traces": "otel" if self.collector else "off",
+            **({"spark.master": "local[2]"} if self.on_spark else {}),
         }
 
 
-class Working(InlineEngine):
-    """Runs containers in this process, several at once where it has slots, and notes when each worked."""
+def note_work(engine: type[InlineEngine | SparkEngine], run: Run) -> None:
+    """Note of each round of an engine when it worked, and on which tasks."""
+    work = os.open(f"{run.folder}/work.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    who, run_round = f"{run.processor_id}/{os.getpid()}", engine.run
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(run_container)
-        self.slots = run.slots
-        self._work = os.open(f"{run.folder}/work.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._who = f"{run.processor_id}/{os.getpid()}"
-
-    def run(self, sub_topology: str, round_id: str, works: Any, program: Any) -> list[bytes]:
+    def noted(self: Any, sub_topology: str, round_id: str, works: Any, program: Any) -> list[bytes]:
         plans = [decoded_plan(work.payload) for group in works for work in group]
         tasks = ",".join(task.name for plan in plans for task in plan.tasks)
         began_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
-            return super().run(sub_topology, round_id, works, program)
+            return run_round(self, sub_topology, round_id, works, program)
         finally:
             ended_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-            line = f"{self._who} {tasks} {began_s} {ended_s} {round_id}\n"
-            os.write(self._work, line.encode())
+            os.write(work, f"{who} {tasks} {began_s} {ended_s} {round_id}\n".encode())
+
+    engine.run = noted  # type: ignore[method-assign]
+
+
+def engine_of(run: Run) -> InlineEngine | None:
+    """The one that runs containers in this process, several at once where it has slots; None for Spark."""
+    if run.on_spark:
+        note_work(SparkEngine, run)
+        return None
+    note_work(InlineEngine, run)
+    engine = InlineEngine(run_container)
+    engine.slots = run.slots
+    return engine
 
 
 class Numbering(hr.Processor[Any, Any, Any, Any]):
@@ -132,7 +143,7 @@ def work(run: Run) -> dict[str, Any]:
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
     if run.is_deaf:
         SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]
-    job = wiring.start(application(run), run.until, engine=Working(run))
+    job = wiring.start(application(run), run.until, engine=engine_of(run))
     until_s = time.monotonic() + run.run_s
     while job.is_running and not stopped and time.monotonic() < until_s:
         try:

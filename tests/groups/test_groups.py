@@ -68,6 +68,39 @@ def test_one_that_comes_back_in_time_keeps_its_tasks_and_those_of_others_go_on(g
     assert group.check() >= 160
 
 
+def test_of_two_with_one_id_the_later_one_gives_way_before_it_starts_spark(group: Group) -> None:
+    group.start("a")
+    group.await_shares("a")
+    first = group.pids.pop("a")
+    second = group.start("a")
+    error = group.await_refusal("a")
+    assert error["error"] == "JobHeldError", error
+    assert f"processor 'a' is run by process {first} on host" in error["message"], error
+    told = group.told(second)
+    assert f"waits for the end of the other one: processor 'a' is run by process {first}" in told, told
+    assert "has joined the group" not in told, told
+    group.pids["a"] = first
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 80
+
+
+def test_one_that_cannot_sign_the_state_gives_the_application_back(group: Group) -> None:
+    sign = group.folder / "state" / f".run-of-{group.name}"
+    sign.mkdir(parents=True)
+    group.start("a")
+    error = group.await_refusal("a")
+    assert error["error"] == "StateError" and "cannot be written" in error["message"], error
+    assert group.system.job_store(group.name).holder() is None
+    sign.rmdir()
+    group.start("a")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 80
+
+
 @pytest.mark.parametrize("who", ["the leader", "another one"])
 def test_one_that_sleeps_while_its_tasks_go_to_another_commits_nothing_when_it_wakes(group: Group, who: str) -> None:
     group.start("a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,8 +14,9 @@ from dataclasses import dataclass, replace
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
+from headrace.core.group.membership import DuplicateAction, duplicate_action, duplicate_error, duplicate_of, duplicate_text
 from headrace.core.group.runs import run_in_force
-from headrace.core.group.state import Registration
+from headrace.core.group.state import GroupMember, Registration
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.coordinator import GroupSettings
 from headrace.driver.group.group_job import GroupJob, LaunchedProcessor, StatePlace
@@ -37,6 +39,7 @@ from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.worker.store_restoring import restore
 
 LOG = logging.getLogger("headrace")
+LOOK_S = 0.2
 
 
 def started_in_group(
@@ -55,11 +58,29 @@ def started_in_group(
         run = run_in_force(terms.group.state())
         if run is not None:
             _state_place(app, config).check(run.id)  # before it may be given tasks; else when it joins a run
+        _await_own_id(terms, log or LOG.info)
         launched = _launched(app, config, engine, terms, closers, log or LOG.info)
     except BaseException:
         close_all(closers)
         raise
     return GroupJob(launched, pace, until).start()
+
+
+def _await_own_id(terms: GroupTerms, log: Callable[[str], None]) -> None:
+    """Wait while another processor has this one's id: here Spark is not started yet. `JobHeldError` where it keeps it. One that
+    is known to have ended is removed once this one is registered."""
+    group, mine, began_s, told = terms.group, GroupMember(sys.maxsize, terms.registration), time.monotonic(), False
+    while (other := duplicate_of(group.state().members, mine)) is not None and other.registration is not None:
+        waited_s = time.monotonic() - began_s
+        action = duplicate_action(_is_known_dead(other.registration), waited_s, group.lease.timeout_s)
+        if action is DuplicateAction.REMOVE:
+            return
+        if action is DuplicateAction.REFUSE:
+            raise duplicate_error(other)
+        if not told:
+            log(f"this processor waits for the end of the other one: {duplicate_text(other)}")
+        told = True
+        group.wait_for_change(LOOK_S)
 
 
 def _launched(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.core.group.state import GroupMember
+from headrace.errors import JobHeldError
 
 DUPLICATE_TIMEOUTS = (
     2  # for so many session timeouts another of the same id is waited for: a dead one's session ends within one
@@ -66,6 +67,14 @@ def duplicate_text(other: GroupMember) -> str:
     assert found is not None, "one that cannot be read has no id"
     return (
         f"processor {found.processor_id!r} is run by process {found.pid} on host {found.host} (registration {other.sequence})"
+    )
+
+
+def duplicate_error(other: GroupMember) -> JobHeldError:
+    """Of the one that gives way."""
+    return JobHeldError(
+        f"two processors of the group have one id: {duplicate_text(other)}",
+        "give each its own --processor-id; a processor that has ended is forgotten after the session timeout",
     )
 
 

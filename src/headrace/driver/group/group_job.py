@@ -14,6 +14,7 @@ from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.group.membership import (
     DuplicateAction,
     duplicate_action,
+    duplicate_error,
     duplicate_of,
     duplicate_text,
     leader_of,
@@ -31,7 +32,7 @@ from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.running_job import RunningJob
-from headrace.errors import FencedError, HeadraceError, JobHeldError, UnavailableError
+from headrace.errors import FencedError, HeadraceError, JobHeldError, StateError, UnavailableError
 from headrace.group.lease_keeper import LeaseKeeper
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.commits import DriverLease
@@ -267,10 +268,7 @@ class GroupJob(RunningJob):
             case DuplicateAction.WAIT:
                 self._rounds.waiting_for = f"the end of the other one: {duplicate_text(other)}"
             case _:
-                raise JobHeldError(
-                    f"two processors of the group have one id: {duplicate_text(other)}",
-                    "give each its own --processor-id; a processor that has ended is forgotten after the session timeout",
-                )
+                raise duplicate_error(other)
         return False
 
     def _lead(self, state: GroupState, sequence: int) -> None:
@@ -325,6 +323,9 @@ class GroupJob(RunningJob):
             LOG.info("%s", error.message)
             self._rounds.waiting_for = error.message
             return False
+        except StateError:  # of the sign, once it has the application
+            coordinator.end(is_last=self._is_alone())
+            raise
         self._held_since_s = None
         return True
 
@@ -340,14 +341,15 @@ class GroupJob(RunningJob):
         """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
         self._rounds.close()
         try:
-            members = self._group.state().members
-            is_last = all(one.sequence == self._group.sequence for one in members)
-            self._lead_no_more(is_last=is_last)
+            self._lead_no_more(is_last=self._is_alone())
             self._group.leave()
             self._group.close()
         except UnavailableError as error:
             LOG.warning("%s: the others learn of it when the session ends", error.message)
             self._give_up()
+
+    def _is_alone(self) -> bool:
+        return all(one.sequence == self._group.sequence for one in self._group.state().members)
 
     def _give_up(self) -> None:
         """End as if killed: its session ends, and the others take its tasks at once."""
