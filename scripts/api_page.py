@@ -154,7 +154,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "joins of streams": _members_of(StreamJoins),
     "joins of tables": _members_of(TableJoins),
     "serdes": _names(
-        "Bytes", "String", "Long", "Int", "Double", "Json", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed"
+        *("Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp", "Decimal"),
+        *("Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "OwnSerde"),
     ),
     "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes"),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),

@@ -70,7 +70,10 @@ from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 from headrace.serdes.json_serde import Json
-from headrace.serdes.scalars import Bytes, Double, Int, Long, String
+from headrace.serdes.logical import UUID, Decimal, Timestamp
+from headrace.serdes.messagepack import MessagePack
+from headrace.serdes.own import OwnSerde
+from headrace.serdes.scalars import Boolean, Bytes, Double, Float, Int, Long, Short, String
 from headrace.serdes.schemas.avro import Avro
 from headrace.serdes.schemas.json_schema import JsonSchema
 from headrace.serdes.schemas.protobuf import Protobuf
@@ -105,8 +108,8 @@ __all__ = [
     "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes
-    "Serde", "Bytes", "Double", "Int", "Long", "String", "Json", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry",
-    "Windowed", "WindowedKey",
+    "Serde", "OwnSerde", "Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp",
+    "Decimal", "Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "WindowedKey",
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",

@@ -313,7 +313,7 @@ def test_serde_of_annotation(annotation: Any, serde: Any) -> None:
         ("array<string>", Json("array<string>")),
         ("map<string,int>", Json("map<string, int>")),
         ("date", None),
-        ("boolean", None),
+        ("tinyint", None),
     ],
 )
 def test_serde_of_spark_type(text: str, serde: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -411,3 +413,48 @@ def test_types_that_fit_their_serde_are_taken(world: Any) -> None:
     assert sorted(world.values("longs", hr.Long())) == [0, 1]
     assert sorted(v["id"] for v in world.values("texts")) == [0, 1]
     assert sorted(v["a"] for v in world.values("structs")) == [0, 1]
+
+
+# --- what their values are written as ---------------------------------------------------------------------------------
+
+
+class Tenths(hr.OwnSerde[float]):
+    form = "tenths"
+    spark_type = "double"
+
+    def encode(self, value: float) -> bytes:
+        return str(round(value * 10)).encode()
+
+    def decode(self, data: bytes) -> float:
+        return int(data) / 10
+
+
+@pytest.mark.parametrize(
+    ("expression", "serde", "expected"),
+    [
+        ("value.id % 2 = 0", hr.Boolean(), [True, False, True]),
+        ("cast(value.id as smallint)", hr.Short(), [0, 1, 2]),
+        ("cast(value.id as float) / cast(2 as float)", hr.Double(), [0.0, 0.5, 1.0]),
+        ("cast(value.id as float)", hr.Float(), [0.0, 1.0, 2.0]),
+        ("cast(value.id as decimal(10,2))", hr.Decimal(10, 2), [Decimal("0.00"), Decimal("1.00"), Decimal("2.00")]),
+        ("timestamp_micros(value.id)", hr.Timestamp(), [datetime.fromtimestamp(n / 1e6, UTC) for n in range(3)]),
+    ],
+)
+def test_an_expression_is_written_by_its_type(world: Any, expression: str, serde: Any, expected: list[Any]) -> None:
+    world.produce(items(3))
+    app = world.app()
+    read(app).map_values(expression).to("out")
+    world.run(app)
+    assert world.values("out", serde) == expected
+
+
+def test_an_own_serde_reads_and_writes_columns(world: Any) -> None:
+    with hr.open_system(world.url) as system:
+        system.create_stream("warmth", 1)
+        system.produce("warmth", [("a", 20.5), ("b", 3.0)], hr.String(), Tenths())
+    app = world.app()
+    app.stream("warmth", key=hr.String(), value=Tenths()).filter("value > 10.0").map_values("value * 2", value=Tenths()).to(
+        "out"
+    )
+    world.run(app)
+    assert world.values("out", Tenths()) == [41.0]

@@ -23,10 +23,11 @@ from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
 from headrace.serdes.json_serde import Json
-from headrace.serdes.scalars import Bytes, Double, Int, Long, String
+from headrace.serdes.messagepack import MessagePack
+from headrace.serdes.scalars import Bytes, Long
+from headrace.serdes.serdes import BY_FORM, decimal_of
 from headrace.serdes.windowed import Windowed, WindowedKey
 
-_SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
 GLOBAL = "global"  # every task has all of it
 JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
 _NULL = 2
@@ -108,7 +109,7 @@ def form_of(program: Program, store: str) -> StoreForm | None:
     return parsed(f"|{forms[store]}", serdes_in(program)) if store in forms else None
 
 
-def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
+def serde_of_form(form: str, known: Mapping[str, Serde] = BY_FORM) -> Serde:
     """The serde whose `form` it is; `Bytes()` where it is unknown.
 
     >>> serde_of_form("windowed<json<a int>>"), serde_of_form("my-own")
@@ -116,8 +117,8 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
     """
     if form in known:
         return known[form]
-    if form in _SCALARS:
-        return _SCALARS[form]
+    if (found := BY_FORM.get(form) or decimal_of(form)) is not None:
+        return found
     outer, _, inner = form.removesuffix(">").partition("<")
     if inner and outer == "windowed":
         return Windowed(serde_of_form(inner, known))
@@ -125,7 +126,7 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
         with suppress(HeadraceError):  # of a type that DDL has no word for: its values are JSON all the same
             return Json(inner)
         return Json()
-    return Bytes()
+    return MessagePack() if inner and outer == "messagepack" else Bytes()
 
 
 def serdes_in(place: Topology | Program) -> dict[str, Serde]:

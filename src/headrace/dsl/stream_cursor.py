@@ -16,6 +16,7 @@ from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.serdes.ddl import SparkType, StructType, parse_type, to_ddl
+from headrace.serdes.own import unfit
 from headrace.serdes.serdes import serde_of_spark_type
 
 JVM = frozenset({FunctionKind.SQL, FunctionKind.COLUMN})
@@ -24,7 +25,14 @@ ANY = JVM | WORKER
 RECORD_ONLY = frozenset({FunctionKind.RECORD})
 
 
-_OF_PYTHON = {str: "hr.String()", int: "hr.Long()", float: "hr.Double()", bytes: "hr.Bytes()", dict: "hr.Json()"}
+_OF_PYTHON = {
+    str: "hr.String()",
+    int: "hr.Long()",
+    float: "hr.Double()",
+    bytes: "hr.Bytes()",
+    dict: "hr.Json()",
+    bool: "hr.Boolean()",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,9 +206,13 @@ def checked_serde(operator: str, given: Any) -> Serde:
             f"hr.{given.__name__}()" if given.__module__.startswith("headrace.") else "hr.String(), or another"
         )
         raise TopologyError(f"{operator}: {given.__name__} is a class where a serde is expected", f"write {named}")
-    if not isinstance(given, Serde):
-        raise TopologyError(f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()")
-    return given
+    if (why := unfit(given)) is not None:
+        raise TopologyError(
+            f"{operator}: {given!r} is no serde: {why}",
+            "give one such as hr.String(), hr.Long() or hr.Json(), or an hr.OwnSerde",
+        )
+    serde: Serde = given
+    return serde
 
 
 def needed(side: SerdeSlot, part: str, operator: str, given: Any, argument: str | None = None) -> SerdeSlot:

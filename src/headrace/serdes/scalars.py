@@ -1,4 +1,5 @@
-"""The serdes of values without parts, in Kafka's wire formats: `Bytes`, `String`, `Long`, `Int`, `Double`.
+"""The serdes of values without parts, in Kafka's wire formats: `Bytes`, `String`, `Long`, `Int`, `Short`, `Double`, `Float`,
+`Boolean`.
 
 Instances are values: equal, hashable, and written `String()`. Arrays go through numpy, never element by element, except
 to find out which elements were at fault.
@@ -53,12 +54,14 @@ def encoded_each(encode: Callable[[Any], Any], values: Iterable[Any], raised: Ra
 
 
 class Scalar(ABC, Generic[V]):
-    """What the serdes here share. `KINDS`: the classes whose values Arrow takes as `encode` does."""
+    """What the serdes here share. `KINDS`: the classes whose values Arrow takes as `encode` does. `ARRAYS`: the test in
+    `pyarrow.types` of arrays that are cast to its own type."""
 
     __slots__ = ()
     form: str
     spark_type: str
     KINDS: ClassVar[tuple[type, ...]]
+    ARRAYS: ClassVar[str] = "is_integer"
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -100,9 +103,8 @@ class Scalar(ABC, Generic[V]):
         values, wanted = as_array(values), self._arrow_type
         if values.type == wanted:
             return values
-        kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(wanted, pa.types.is_integer)
         try:
-            if kind(values.type) or pa.types.is_null(values.type) or pa.types.is_large_string(values.type):
+            if getattr(pa.types, self.ARRAYS)(values.type) or pa.types.is_null(values.type):
                 return values.cast(wanted)
         except pa.ArrowInvalid as error:
             raise _OutOfRangeError(f"{self.form}: expected an array of {wanted}: {error}") from None
@@ -147,6 +149,7 @@ class String(Scalar[str]):
     form = "string"
     spark_type = "string"
     KINDS = (str,)
+    ARRAYS = "is_string"
 
     def encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -167,7 +170,8 @@ class String(Scalar[str]):
             ) from None
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        return as_binary(self._cast(values)), []
+        values = as_array(values)
+        return as_binary(values.cast(pa.string()) if pa.types.is_large_string(values.type) else self._cast(values)), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         data = as_binary(data)
@@ -204,7 +208,7 @@ class _Number(Scalar[V]):
         except _OutOfRangeError:  # which of them is it?
             return encoded_each(self.encode, values.to_pylist())
         present = valid_of(typed)
-        filled = typed.fill_null(0) if typed.null_count else typed
+        filled = typed.fill_null(pa.scalar(0).cast(typed.type)) if typed.null_count else typed
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
@@ -221,13 +225,13 @@ class _Whole(_Number[int]):
     def encode(self, value: int) -> bytes:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             hint = "use Double() for fractions" if isinstance(value, float) else None
-            hint = "use Json() for true and false" if isinstance(value, bool) else hint
+            hint = "use Boolean() for true and false" if isinstance(value, bool) else hint
             raise SerdeError(f"{self.form}: expected int, found {type(value).__name__} {shown(value)}", hint)
         try:
             return self.PACKER.pack(value)
         except struct.error:
             bits = 8 * self.PACKER.size
-            hint = "use Long()" if bits == 32 else "use String() or Json() for numbers of any size"
+            hint = "use Long()" if bits < 64 else "use String() or Json() for numbers of any size"
             raise SerdeError(f"{self.form}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
 
 
@@ -251,7 +255,30 @@ class Int(_Whole):
     PACKER = struct.Struct(">i")
 
 
-class Double(_Number[float]):
+class Short(_Whole):
+    """A whole number in 2 bytes with a sign, most significant first, as Spark's `smallint` and Java's short."""
+
+    __slots__ = ()
+    form = "short"
+    spark_type = "smallint"
+    DTYPE = ">i2"
+    PACKER = struct.Struct(">h")
+
+
+class _Fraction(_Number[float]):
+    __slots__ = ()
+    ARRAYS = "is_floating"
+
+    def encode(self, value: float) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise SerdeError(f"{self.form}: expected float, found {type(value).__name__} {shown(value)}")
+        try:
+            return self.PACKER.pack(value)
+        except (OverflowError, struct.error):
+            raise SerdeError(f"{self.form}: {shown(value)} is beyond the range of a {self.form}") from None
+
+
+class Double(_Fraction):
     """An IEEE-754 number in 8 bytes, most significant first; takes whole numbers too."""
 
     __slots__ = ()
@@ -261,10 +288,59 @@ class Double(_Number[float]):
     PACKER = struct.Struct(">d")
     KINDS = (float, int)
 
-    def encode(self, value: float) -> bytes:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise SerdeError(f"double: expected float, found {type(value).__name__} {shown(value)}")
-        try:
-            return self.PACKER.pack(value)
-        except (OverflowError, struct.error):
-            raise SerdeError(f"double: {shown(value)} is beyond the range of a double") from None
+
+class Float(_Fraction):
+    """An IEEE-754 number in 4 bytes, most significant first; takes doubles and whole numbers too, and rounds them."""
+
+    __slots__ = ()
+    form = "float"
+    spark_type = "float"
+    DTYPE = ">f4"
+    PACKER = struct.Struct(">f")
+    KINDS = ()  # Arrow makes infinity of what is too large
+
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        values = as_array(values)
+        if not pa.types.is_float64(values.type):
+            return super().encode_arrow(values)
+        if bool(pa.compute.any(pa.compute.greater(pa.compute.abs(values), _FLOAT_MAX)).as_py()):
+            return encoded_each(self.encode, values.to_pylist())  # some are infinite, or too large
+        return super().encode_arrow(values)
+
+
+_FLOAT_MAX = 3.4028234663852886e38
+
+
+class Boolean(_Number[bool]):
+    """True or False in one byte, 1 or 0."""
+
+    __slots__ = ()
+    form = "boolean"
+    spark_type = "boolean"
+    DTYPE = ">u1"
+    PACKER = struct.Struct(">?")
+    KINDS = (bool,)
+    ARRAYS = "is_boolean"
+
+    def encode(self, value: bool) -> bytes:
+        if not isinstance(value, bool):
+            raise SerdeError(f"boolean: expected bool, found {type(value).__name__} {shown(value)}")
+        return self.PACKER.pack(value)
+
+    def decode(self, data: bytes) -> bool:
+        if len(data) == 1 and data > b"\1":
+            raise self._neither(data)
+        return super().decode(data)
+
+    def _neither(self, data: bytes) -> SerdeError:
+        return SerdeError(f"boolean: expected byte 0 or 1, found {shown(data)}")
+
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
+        data = as_binary(data)
+        numbers_, failures = super().decode_arrow(data)
+        neither = pa.compute.greater(numbers_, 1)
+        if bool(pa.compute.any(neither).as_py()):
+            wrong = [index for index, found in enumerate(neither.to_pylist()) if found]
+            failures = sorted([*failures, *((at, self._neither(data[at].as_py())) for at in wrong)], key=lambda one: one[0])
+            numbers_ = nulled(numbers_, wrong)
+        return numbers_.cast(pa.bool_()), failures

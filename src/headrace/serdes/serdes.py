@@ -1,11 +1,14 @@
 """Which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
-own: `scalars`, `json_serde`, `windowed`, `schemas`."""
+own: `scalars`, `logical`, `json_serde`, `messagepack`, `windowed`, `schemas`."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
+import uuid
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,12 +18,28 @@ from headrace.model.serde import Serde
 from headrace.serdes.ddl import parse_type, to_arrow_type
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
-from headrace.serdes.scalars import Bytes, Double, Int, Long, String
+from headrace.serdes.logical import UUID, Decimal, Timestamp
+from headrace.serdes.messagepack import MessagePack
+from headrace.serdes.scalars import Boolean, Bytes, Double, Float, Int, Long, Short, String
 from headrace.serdes.windowed import Windowed, WindowedKey
 
+# Those without arguments, by what their forms are, which are their names on a command line, too.
+_PLAIN = (Bytes(), String(), Long(), Int(), Short(), Double(), Float(), Boolean(), UUID(), Timestamp(), Json(), MessagePack())
+BY_FORM: dict[str, Serde] = {serde.form: serde for serde in _PLAIN}
 _BY_CLASS: dict[Any, Serde] = {str: String(), int: Long(), float: Double(), bytes: Bytes(), bool: Json()}
-_BY_SPARK_TYPE: dict[str, Serde] = {serde.spark_type: serde for serde in (String(), Long(), Int(), Double(), Bytes())}
-_BY_TEXT: dict[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
+_BY_CLASS |= {uuid.UUID: UUID(), datetime: Timestamp()}
+_OF_SPARK = (String(), Long(), Int(), Short(), Double(), Float(), Boolean(), Timestamp(), Bytes())
+_BY_SPARK_TYPE: dict[str, Serde] = {serde.spark_type: serde for serde in _OF_SPARK}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
+
+
+def decimal_of(text: str) -> Serde | None:
+    """
+    >>> decimal_of("decimal(10,2)"), decimal_of("decimal")
+    (Decimal(10, 2), None)
+    """
+    found = _DECIMAL.fullmatch(text)
+    return None if found is None else Decimal(int(found[1]), int(found[2]))
 
 
 def serde_of_annotation(annotation: Any) -> Serde | None:
@@ -57,7 +76,7 @@ def _is_record_class(annotation: Any) -> bool:
 
 
 def serde_of_spark_type(text: str) -> Serde | None:
-    """The serde of an expression of that Spark type, None for one that has none (`date`, `boolean`, …).
+    """The serde of an expression of that Spark type, None for one that has none (`date`, `tinyint`, …).
 
     >>> serde_of_spark_type("bigint"), serde_of_spark_type("struct<a:int>")
     (Long(), Json('a int'))
@@ -65,7 +84,7 @@ def serde_of_spark_type(text: str) -> Serde | None:
     spark_type = text.strip()
     if spark_type.partition("<")[0].lower() in ("struct", "array", "map"):
         return Json(spark_type)
-    return _BY_SPARK_TYPE.get(spark_type.lower())
+    return _BY_SPARK_TYPE.get(spark_type.lower()) or decimal_of(spark_type.lower())
 
 
 def fits_spark_type(serde: Serde, text: str) -> bool:
@@ -114,9 +133,10 @@ def serde_of_text(text: str) -> Serde:
         return Windowed(serde_of_text(rest))
     if name == "json" and colon:
         return Json(rest)
-    if colon or name not in _BY_TEXT:
+    found = None if colon else BY_FORM.get(name) or decimal_of(name)
+    if found is None:
         raise SchemaError(
-            f"serde {text!r}: expected one of {', '.join(_BY_TEXT)}, json:DDL or windowed:SERDE",
+            f"serde {text!r}: expected one of {', '.join(BY_FORM)}, decimal(DIGITS,DIGITS), json:DDL or windowed:SERDE",
             "for example: string, json:'carrier string, delay double', windowed:string",
         )
-    return _BY_TEXT[name]
+    return found

@@ -1,0 +1,112 @@
+"""`MessagePack`: values of a class, or any, in the MessagePack format. msgspec reads and writes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Sequence
+from typing import Any, Generic, overload
+
+import msgspec
+
+from headrace.errors import SchemaError, SerdeError
+from headrace.model.serde import Failures
+from headrace.serdes import ddl
+from headrace.serdes.binary_arrays import as_array, as_binary
+from headrace.serdes.ddl import SparkType
+from headrace.serdes.deferred import pa
+from headrace.serdes.json_types import type_of_class
+from headrace.serdes.scalars import each, encoded_each, shown
+from headrace.serdes.typed import V
+
+_ARROW_TAKES = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class MessagePack(Generic[V]):
+    """MessagePack as `T`: a msgspec.Struct, a dataclass, a TypedDict, or any value at all.
+
+    With a class the values are instances of it, with its own defaults; bytes that hold another are a failure. Aware datetimes
+    are MessagePack's timestamps, others are texts. Equal values are equal bytes: fields are written in declared order, the keys
+    of dicts sorted. One value and nothing after it.
+    """
+
+    __slots__ = ("_decoder", "_given", "_type")
+
+    @overload
+    def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
+    @overload
+    def __init__(self: MessagePack[Any], T: None = None) -> None: ...  # noqa: N803
+
+    def __init__(self, T: Any = None) -> None:  # noqa: N803
+        self._given = T
+        self._type: SparkType | None = None
+        if T is None:
+            self._decoder = msgspec.msgpack.Decoder()
+            return
+        if not isinstance(T, type):
+            raise SchemaError(
+                f"MessagePack({T!r}): expected a class",
+                "give a msgspec.Struct, a dataclass, a TypedDict, or nothing for any value",
+            )
+        self._type = type_of_class(T)
+        self._decoder = msgspec.msgpack.Decoder(T)
+
+    @property
+    def form(self) -> str:
+        return "messagepack" if self._given is None else f"messagepack<{self._given.__qualname__}>"
+
+    @property
+    def spark_type(self) -> str | None:
+        return None if self._type is None else ddl.to_ddl(self._type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessagePack) and self._given is other._given
+
+    def __hash__(self) -> int:
+        return hash((MessagePack, self._given))
+
+    def __repr__(self) -> str:
+        return f"MessagePack({'' if self._given is None else self._given.__qualname__})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MessagePack, (self._given,))
+
+    def encode(self, value: V) -> bytes:
+        try:
+            if self._given is not None:
+                # also of an instance: its fields may hold anything
+                msgspec.convert(value, self._given, from_attributes=True)
+            return _ENCODER.encode(value)
+        except Exception as error:
+            raise SerdeError(f"{self.form}: {error or type(error).__name__}; found {shown(value)}") from None
+
+    def decode(self, data: bytes) -> V:
+        try:
+            found: V = self._decoder.decode(data)
+        except Exception as error:
+            raise SerdeError(f"{self.form}: {error or type(error).__name__}; found {shown(data)}") from None
+        return found
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
+        return encoded_each(self.encode, values)
+
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
+        return each(self.decode, as_binary(data).to_pylist())
+
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        given = self._given
+        rows = as_array(values).to_pylist()
+        if given is None:
+            return self.encode_many(rows)
+        return encoded_each(lambda row: self.encode(msgspec.convert(row, given)), rows)
+
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
+        if self._type is None:
+            raise SchemaError(
+                f"{self!r}: its values have no one Spark type, and so no Arrow column",
+                "name a class: MessagePack(Flight)",
+            )
+        values, failures = self.decode_many(data)
+        rows = [None if value is None else msgspec.to_builtins(value, builtin_types=_ARROW_TAKES) for value in values]
+        return pa.array(rows, ddl.to_arrow_type(self._type)), failures

@@ -1,0 +1,103 @@
+"""`OwnSerde`: the base of serdes that users write."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic
+
+from headrace.errors import SchemaError
+from headrace.model.serde import Failures
+from headrace.serdes.binary_arrays import as_array, as_binary
+from headrace.serdes.ddl import parse_type, to_arrow_type
+from headrace.serdes.deferred import pa
+from headrace.serdes.scalars import each, encoded_each
+from headrace.serdes.typed import V
+
+
+class OwnSerde(ABC, Generic[V]):
+    """A serde of one's own: `form`, `encode` and `decode`, and it is taken wherever a serde is.
+
+    `form` names the bytes, as a class attribute: letters, digits, `-`, `_` and `.`. A store keeps it
+    with its bytes, and is refused where the application has another: change it when the bytes change. With `spark_type`, the Spark
+    type of the values in DDL such as `bigint`, expressions read and write it as well. Where values come in batches, each goes
+    through `encode` or `decode`, unless `encode_many`, `decode_many`, `encode_arrow` or `decode_arrow` is given as well: see
+    `Serde`.
+
+    Equal arguments make equal serdes, as they are compared by their class, `form` and attributes.
+
+        class Celsius(hr.OwnSerde[float]):
+            form = "celsius"
+
+            def encode(self, value: float) -> bytes:
+                return str(round(value * 10)).encode()
+
+            def decode(self, data: bytes) -> float:
+                return int(data) / 10
+    """
+
+    form: ClassVar[str] = ""
+    spark_type: ClassVar[str | None] = None
+
+    @abstractmethod
+    def encode(self, value: V) -> bytes:
+        """The bytes of one value, which is not None. What it raises is an error of that record alone."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> V:
+        """The value of some bytes. What it raises is an error of that record alone."""
+
+    def encode_many(self, values: Sequence[V | None]) -> tuple[pa.Array, Failures]:
+        return encoded_each(self.encode, values)
+
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
+        return each(self.decode, as_binary(data).to_pylist())
+
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        return self.encode_many(as_array(values).to_pylist())
+
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
+        if self.spark_type is None:
+            raise SchemaError(
+                f"{self!r}: it has no `spark_type`, and so no Arrow column",
+                f'say which type its values have: spark_type = "double" in class {type(self).__name__}',
+            )
+        values, failures = self.decode_many(data)
+        return pa.array(values, to_arrow_type(parse_type(self.spark_type))), failures
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.form))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def _parts(self) -> tuple[str, dict[str, Any]]:
+        return self.form, vars(self)
+
+
+_METHODS = ("encode", "decode", "encode_many", "decode_many", "encode_arrow", "decode_arrow")
+_FORM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+def unfit(given: Any) -> str | None:
+    """Why an object is no serde, None where it is one."""
+    missing = [name for name in _METHODS if not callable(getattr(given, name, None))]
+    if {"encode", "decode"} & set(missing):
+        return f"it has no {' and no '.join(name for name in ('encode', 'decode') if name in missing)}"
+    if missing:
+        return f"it has no {missing[0]}: derive its class from hr.OwnSerde, which has that"
+    form, spark_type = getattr(given, "form", None), getattr(given, "spark_type", None)
+    if not isinstance(form, str) or not form:
+        return 'its `form`, the name of its bytes, is not set: for example form = "celsius"'
+    if isinstance(given, OwnSerde) and _FORM.fullmatch(form) is None:
+        return f"its form {form!r} has other characters than letters, digits, `-`, `_` and `.`"
+    if spark_type is not None:
+        try:
+            parse_type(spark_type)
+        except SchemaError as error:
+            return f"its spark_type: {error.message}"
+    return None
