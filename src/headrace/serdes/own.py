@@ -19,10 +19,10 @@ from headrace.serdes.typed import V
 class OwnSerde(ABC, Generic[V]):
     """A serde of one's own: `form`, `encode` and `decode`, and it is taken wherever a serde is.
 
-    `form` names the bytes, as a class attribute: letters, digits, `-`, `_` and `.`. A store keeps it
-    with its bytes, and is refused where the application has another: change it when the bytes change. With `spark_type`, the
-    Spark type of the values in DDL such as `bigint`, expressions read and write it as well. Where values come in batches, each
-    goes through `encode` or `decode`, unless `encode_many`, `decode_many`, `encode_arrow` or `decode_arrow` is given as well: see
+    `form` names the bytes, as a class attribute: letters, digits, `-`, `_` and `.`. A store keeps it with its bytes, and is
+    refused where the application has another: change it when the bytes change. With `spark_type`, the Spark type of the
+    values in DDL such as `bigint`, expressions read and write it as well. Where values come in batches, each goes through
+    `encode` or `decode`, unless `encode_many`, `decode_many`, `encode_arrow` or `decode_arrow` is given as well: see
     `Serde`.
 
     Equal arguments make equal serdes, as they are compared by their class, `form` and attributes.
