@@ -74,11 +74,8 @@ class Task:
         return [operator for _, operator in sorted(closing, key=lambda pair: pair[0])]
 
     def _in_order(self, round_: Round) -> Iterable[Read]:
-        highest: dict[tuple[str, int], int] = {}
         keyed = []
-        for read in sorted(round_.read, key=lambda read: (read.stream, read.partition, read.offset)):
-            at = read.stream, read.partition
-            highest[at] = max(read.time_us, highest.get(at, read.time_us))
+        for read in round_.read:
             is_stream = not self._graph.entries[read.stream].is_table
-            keyed.append(((highest[at], is_stream, at, read.offset), read))
+            keyed.append(((read.order_us, is_stream, read.stream, read.partition, read.offset), read))
         return [read for _, read in sorted(keyed, key=lambda pair: pair[0])]

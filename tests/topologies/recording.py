@@ -11,7 +11,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import xxhash
@@ -21,7 +21,8 @@ Told = dict[str, Any]
 
 @dataclass(frozen=True)
 class Read:
-    """A record as a task read it, in bytes."""
+    """A record as a task read it, in bytes. `order_us`: the highest time of what the task has read of the partition up to it,
+    in this round; of a task that is regarded as the several that it became, it is that of the one that was there."""
 
     stream: str
     partition: int
@@ -29,6 +30,7 @@ class Read:
     key: bytes | None
     value: bytes | None
     time_us: int
+    order_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -127,16 +129,20 @@ def _round(round_id: str, plan: Told, task: Told, part: str, whole: str) -> Roun
     """What `part` of the task, the task itself perhaps, had of a round."""
     read = []
     _, index, factor = _bucket_of(part)
+    _, own_index, own_factor = _bucket_of(task["name"])
     for piece in plan["read"]:
         position = task["positions"].get(str(piece["ssp"]))
         if position is None:
             continue
         _, stream, partition = plan["ssps"][piece["ssp"]]
+        order_us: int | None = None
         for offset, key, value, time_us in piece["records"]:
-            if stream != whole and _hash(key, offset) % factor != index:
+            low = _hash(key, offset)
+            if offset < position or (stream != whole and low % own_factor != own_index):
                 continue
-            if offset >= position:
-                read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us))
+            order_us = time_us if order_us is None else max(order_us, time_us)
+            if stream == whole or low % factor == index:
+                read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us, order_us))
     streams = tuple((stream, partition) for _, stream, partition in plan["ssps"])
     own = tuple(streams[int(number)] for number in task["positions"])
     return Round(round_id, task["name"], task["watermark_us"], streams, own, tuple(read))
