@@ -109,8 +109,37 @@ def test_two_streams_keep_both_sides(shop: Shop) -> None:
     shop.orders.outer_join(shop.refunds, pair, within="1 hour", grace="10 minutes")
     node = shop.join()
     assert [store.name for store in node.stores] == ["orders-outer_join-left", "orders-outer_join-right"]
-    assert (node.within_us, node.kept_us) == (3_600_000_000, 600_000_000)
+    assert (node.before_us, node.after_us, node.kept_us) == (3_600_000_000, 3_600_000_000, 600_000_000)
     assert shop.app.topology().node("orders-outer_join") is node
+
+
+@pytest.mark.parametrize(
+    ("given", "before_s", "after_s"),
+    [
+        ({"within": "5 s", "before": "1 s"}, 1, 5),
+        ({"within": "5 s", "after": "0 s"}, 5, 0),
+        ({"before": "1 s"}, 1, 0),
+        ({"after": "2 s", "before": "1 s"}, 1, 2),
+    ],
+)
+def test_right_records_may_be_before_and_after_left_ones_by_other_lengths(
+    shop: Shop, given: dict[str, str], before_s: int, after_s: int
+) -> None:
+    shop.orders.join(shop.refunds, pair, grace="10 s", **given)
+    node = shop.join()
+    assert (node.before_us, node.after_us) == (before_s * 1_000_000, after_s * 1_000_000)
+    assert [store.ttl_us for store in node.stores] == [(after_s + 10) * 1_000_000, (before_s + 10) * 1_000_000]
+    text = f"from {before_s} seconds before to {after_s} seconds after it, open for 10 seconds more"
+    assert text.replace("1 seconds", "1 second") in str(shop.app.describe())
+
+
+def test_lengths_that_mean_nothing_are_refused(shop: Shop) -> None:
+    with pytest.raises(TopologyError, match="it would mean nothing"):
+        shop.orders.join(shop.refunds, pair, within="1 s", before="1 s", after="2 s")
+    with pytest.raises(TopologyError, match="before"):
+        shop.orders.join(shop.refunds, pair, before="-1 s")
+    with pytest.raises(TopologyError, match="are for two streams"):
+        shop.orders.join(shop.users, pair, after="1 s")
 
 
 def test_a_global_table_needs_no_repartition_wherever_the_stream_is(shop: Shop) -> None:
@@ -174,8 +203,8 @@ def long_keys(shop: Shop) -> hr.KTable:
     [
         (lambda s: s.orders.outer_join(s.users, pair, within="1 h"), r"outer_join of a stream with a table"),
         (lambda s: s.orders.join(s.refunds, pair), r"within= is missing"),
-        (lambda s: s.orders.join(s.users, pair, within="1 hour"), r"these are for two streams"),
-        (lambda s: s.orders.join(s.users, pair, retention="1 hour"), r"these are for two streams"),
+        (lambda s: s.orders.join(s.users, pair, within="1 hour"), r"are for two streams"),
+        (lambda s: s.orders.join(s.users, pair, retention="1 hour"), r"are for two streams"),
         (
             lambda s: s.orders.join(s.refunds, pair, within="1 h", grace="1 minute", retention="1 day"),
             r"join: grace='1 minute' and retention='1 day': expected one of them",

@@ -31,33 +31,39 @@ def texts(batch: pa.RecordBatch) -> pa.Array:
     return pa.array([f"{key}:{left}&{right}@{time.microsecond}" for key, left, right, time in zip(*columns, strict=True)])
 
 
-def application(kind: str, **keys: Any) -> Callable[[], hr.App]:
+def application(kind: str, lengths: tuple[int, int] = (WITHIN, WITHIN), **keys: Any) -> Callable[[], hr.App]:
     def make() -> hr.App:
         app = hr.App("near", **keys)
         left, right = (app.stream(name, key=hr.String(), value=hr.Long()) for name in SIDES)
-        getattr(left, kind)(right, text, within=f"{WITHIN} us", grace=f"{GRACE} us", value=hr.String()).to("out")
+        before, after = (f"{length} us" for length in lengths)
+        getattr(left, kind)(right, text, before=before, after=after, grace=f"{GRACE} us", value=hr.String()).to("out")
         return app
 
     return make
 
 
-def model(rounds: list[list[Sent]], marks: list[int | None], emitting: str) -> tuple[list[Result], int]:
+def model(
+    rounds: list[list[Sent]], marks: list[int | None], emitting: str, lengths: tuple[int, int]
+) -> tuple[list[Result], int]:
     """The results, and how many records were late."""
+    before, after = lengths
+    window = {"l": after, "r": before}  # how long after a record of each side its window ends
     waiting: list[list[Any]] = []  # side, key, value, time, whether it was matched
     found: list[Result] = []
     late = 0
     for records, mark in zip(rounds, marks, strict=True):
         if mark is not None:
-            closed = [entry for entry in waiting if entry[3] + WITHIN + GRACE < mark]
+            closed = [entry for entry in waiting if entry[3] + window[entry[0]] + GRACE < mark]
             waiting = [entry for entry in waiting if entry not in closed]
             for side, key, value, time, is_matched in sorted(closed, key=lambda e: (e[3], e[1], e[0])):
                 if side in emitting and not is_matched:
                     found.append((key, text(value, None) if side == "l" else text(None, value), time))
         for side, key, value, time in records:
-            if mark is not None and time + WITHIN + GRACE < mark:
+            if mark is not None and time + window[side] + GRACE < mark:
                 late += 1
                 continue
-            near = [e for e in waiting if e[0] != side and e[1] == key and abs(e[3] - time) <= WITHIN]
+            reach = (before, after) if side == "l" else (after, before)
+            near = [e for e in waiting if e[0] != side and e[1] == key and -reach[0] <= e[3] - time <= reach[1]]
             for entry in sorted(near, key=lambda e: e[3]):
                 entry[4] = True
                 pair = (value, entry[2]) if side == "l" else (entry[2], value)
@@ -66,14 +72,15 @@ def model(rounds: list[list[Sent]], marks: list[int | None], emitting: str) -> t
     return found, late
 
 
+@pytest.mark.parametrize("lengths", [(WITHIN, WITHIN), (6, 0), (0, 3)])
 @pytest.mark.parametrize(("kind", "emitting"), [("join", ""), ("left_join", "l"), ("outer_join", "lr")])
 @settings(max_examples=15)
 @given(runs=RUNS, per_round=CUTS, partitions=st.integers(1, 2))
 def test_records_near_to_each_other_are_joined_until_their_windows_close(
-    kind: str, emitting: str, runs: Any, per_round: int, partitions: int
+    kind: str, emitting: str, lengths: tuple[int, int], runs: Any, per_round: int, partitions: int
 ) -> None:
-    rounds, outs, marks = outcome(application(kind), runs, per_round, partitions)
-    expected, _ = model(rounds, marks, emitting)
+    rounds, outs, marks = outcome(application(kind, lengths), runs, per_round, partitions)
+    expected, _ = model(rounds, marks, emitting, lengths)
     assert by_key(outs["out"]) == by_key(expected)
     if partitions == 1:
         assert outs["out"] == expected
@@ -84,13 +91,14 @@ def kept_long() -> hr.App:
     left, right = (app.stream(name, key=hr.String(), value=hr.Long()) for name in SIDES)
     left.outer_join(right, texts, within=f"{WITHIN} us", value=hr.String()).to("out")
     left.join(left, text, within=f"{WITHIN} us", value=hr.String(), name="itself").to("itself")
+    left.join(left, text, after=f"{WITHIN} us", value=hr.String(), name="later").to("later")
     return app
 
 
 @settings(max_examples=15)
 @given(runs=RUNS, per_round=CUTS, partitions=st.integers(1, 2))
 def test_without_a_grace_every_pair_is_found_once_wherever_rounds_are_cut(runs: Any, per_round: int, partitions: int) -> None:
-    _, outs, _ = outcome(kept_long, runs, per_round, partitions, ("out", "itself"))
+    _, outs, _ = outcome(kept_long, runs, per_round, partitions, ("out", "itself", "later"))
     sent = {side: [record[1:] for _, records in runs for record in records if record[0] == side] for side in SIDES}
 
     def near(others: str) -> list[tuple[str, Any, Any, int]]:
@@ -99,6 +107,8 @@ def test_without_a_grace_every_pair_is_found_once_wherever_rounds_are_cut(runs: 
 
     assert sorted(outs["out"]) == sorted((key, f"{key}:{a}&{b}@{time}", time) for key, a, b, time in near("r"))
     assert sorted(outs["itself"]) == sorted((key, text(a, b), time) for key, a, b, time in near("l"))
+    pairs = [(one, two) for one in sent["l"] for two in sent["l"] if one[0] == two[0] and 0 <= two[2] - one[2] <= WITHIN]
+    assert sorted(outs["later"]) == sorted((one[0], text(one[1], two[1]), two[2]) for one, two in pairs)
 
 
 def test_late_records_are_counted_and_go_to_the_dead_letters() -> None:

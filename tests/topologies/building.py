@@ -129,8 +129,8 @@ def _join(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) 
 def _join_stream(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     left, right = parents
     method = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[node["kind"]]
-    within, grace = _length(node["within_us"]), _length(node["grace_us"])
-    return method(right, f.joined, within=within, grace=grace, value=hr.Json(), name=f"n{number}")
+    within, after, grace = (_length(node[f"{part}_us"]) for part in ("within", "after", "grace"))
+    return method(right, f.joined, within=within, after=after, grace=grace, value=hr.Json(), name=f"n{number}")
 
 
 def _join_global(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:

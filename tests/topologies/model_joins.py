@@ -94,27 +94,34 @@ class StreamStream(Operator):
 
     def __init__(self, number: float, node: Node, name: str) -> None:
         super().__init__(number)
-        self._within_us, self._name = node["within_us"], name
-        self._open_us = node["within_us"] + (RETENTION_US if node["grace_us"] is None else node["grace_us"]) + 1
+        self._name = name
+        kept_us = RETENTION_US if node["grace_us"] is None else node["grace_us"]
+        self._before_us = node["within_us"]  # of a right record to a left one, and the other way
+        self._after_us = node["within_us"] if node["after_us"] is None else node["after_us"]
+        self._open_us = self._after_us + kept_us + 1, self._before_us + kept_us + 1
         self._lasting = {"inner": (), "left": (0,), "outer": (0, 1)}[node["kind"]]
         self._entries: tuple[list[_Entry], list[_Entry]] = ([], [])
         self._held: list[tuple[int, int, Row]] = []
 
-    def _is_closed(self, time_us: int) -> bool:
-        return self.watermark_us is not None and time_us + self._open_us <= self.watermark_us
+    def _is_closed(self, side: int, time_us: int) -> bool:
+        return self.watermark_us is not None and time_us + self._open_us[side] <= self.watermark_us
+
+    def _is_near(self, side: int, time_us: int, other_us: int) -> bool:
+        left_us, right_us = (time_us, other_us) if side == 0 else (other_us, time_us)
+        return left_us - self._before_us <= right_us <= left_us + self._after_us
 
     def begin(self) -> None:
         for side in {0, 1}.difference(self._lasting):
-            self._entries[side][:] = [entry for entry in self._entries[side] if not self._is_closed(entry.row.time_us)]
+            self._entries[side][:] = [entry for entry in self._entries[side] if not self._is_closed(side, entry.row.time_us)]
 
     def due(self) -> tuple[int, str] | None:
-        times = [entry.row.time_us + self._open_us for side in self._lasting for entry in self._entries[side]]
+        times = [entry.row.time_us + self._open_us[side] for side in self._lasting for entry in self._entries[side]]
         return (min(times), self._name) if times else None
 
     def close(self) -> bool:
         lonely = []
         for side in self._lasting:
-            closed = [entry for entry in self._entries[side] if self._is_closed(entry.row.time_us)]
+            closed = [entry for entry in self._entries[side] if self._is_closed(side, entry.row.time_us)]
             self._entries[side][:] = [entry for entry in self._entries[side] if entry not in closed]
             lonely += [(e.row.time_us, e.row.key, side, e.sub, e.row) for e in closed if not e.is_matched]
         for _, _, side, _, row in sorted(lonely, key=lambda each: each[:4]):
@@ -123,7 +130,7 @@ class StreamStream(Operator):
         return bool(lonely)
 
     def push(self, row: Row, port: int) -> None:
-        if row.key is not None and not self._is_closed(row.time_us):
+        if row.key is not None and not self._is_closed(port, row.time_us):
             self._held.append((row.rank, port, row))
 
     def finish(self) -> None:
@@ -137,7 +144,7 @@ class StreamStream(Operator):
             near = [
                 entry
                 for entry in self._entries[1 - side]
-                if entry.row.key == row.key and abs(entry.row.time_us - row.time_us) <= self._within_us
+                if entry.row.key == row.key and self._is_near(side, row.time_us, entry.row.time_us)
             ]
             for entry in sorted(near, key=lambda entry: entry.sub):
                 entry.is_matched = True

@@ -218,6 +218,7 @@ def _join_tables(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
 def _join_stream(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["kind"] = digits.of(("inner", "left", "outer"))
     node["within_us"] = digits.of((8 * SECOND_US, 3 * SECOND_US, 0))
+    node["after_us"] = digits.of((None, 0, 5 * SECOND_US))
     node["grace_us"] = digits.of((4 * SECOND_US, None, 0))
     node["values"] = "json"
     return _second(node, nodes, other, "stream")

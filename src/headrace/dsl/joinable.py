@@ -29,6 +29,8 @@ class StreamJoins:
         joiner: Any,
         *,
         within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
         grace: Duration | None = None,
         retention: Duration | None = None,
         key: Any = None,
@@ -38,16 +40,17 @@ class StreamJoins:
     ) -> KStream:
         """Join each record with the value of its key in a table, or with the records of a stream that are `within` of it.
 
-        `joiner` is a function of (left, right) or (key, left, right), or one marked `@hr.batch`, whose batch has the columns
-        key, left, right and timestamp; the serde of its result is `value`, or follows from its return annotation. Records
-        without a match are left out. With a table a record sees what came before it in time, and keeps its headers. Of two
-        streams a pair has the later time; a record's window ends `within` after it, and closes `grace` later by the
-        watermark (without a grace `retention` later, by default 7 days): from then on nothing joins with it, and a record
-        that comes after its window has closed is late. `key` gives the key of a global table to look up, by default the
-        record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
-        after `store`.
+        `joiner` is a function of (left, right) or (key, left, right), or one marked `@hr.batch`, whose batch has the
+        columns key, left, right and timestamp; the serde of its result is `value`, or follows from its return annotation.
+        Records without a match are left out. With a table a record sees what came before it in time, and keeps its headers.
+        Of two streams a pair has the later time. `before` and `after` say how long before and after a left record the right
+        ones may be, where that differs: by default both are `within`, and without that 0. A left record's window ends
+        `after` after it, a right one's `before` after it, and closes `grace` later by the watermark (without a grace
+        `retention` later, by default 7 days): from then on nothing joins with it, and a record that comes after its window
+        has closed is late. `key` gives the key of a global table to look up, by default the record's own. Where the sides
+        are not partitioned alike, a repartition stream is put in, named after the join, or after `store`.
         """
-        arguments = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
+        arguments = JoinArguments("join", joiner, name, value, store, within, grace, retention, key, before, after)
         return self._joined(other, arguments)
 
     def left_join(
@@ -56,6 +59,8 @@ class StreamJoins:
         joiner: Any,
         *,
         within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
         grace: Duration | None = None,
         retention: Duration | None = None,
         key: Any = None,
@@ -67,7 +72,7 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        arguments = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
+        arguments = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key, before, after)
         return self._joined(other, arguments)
 
     def outer_join(
@@ -75,7 +80,9 @@ class StreamJoins:
         other: KStream,
         joiner: Any,
         *,
-        within: Duration,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
         grace: Duration | None = None,
         retention: Duration | None = None,
         name: str | None = None,
@@ -83,7 +90,7 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        arguments = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
+        arguments = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention, None, before, after)
         return self._joined(other, arguments)
 
     def _joined(self, other: object, arguments: JoinArguments) -> KStream:
@@ -93,7 +100,7 @@ class StreamJoins:
         if not isinstance(other, StreamJoins | TableJoins | GlobalTable):
             raise _not_joinable(other, arguments, "a stream or a table")
         _check_app(self.app, other.app, arguments)
-        if is_stream and arguments.within is None:
+        if is_stream and not arguments.has_window:
             raise TopologyError(
                 f"{arguments.operator} of two streams: within= is missing, so each record would be kept for ever",
                 f'write {arguments.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
@@ -103,9 +110,9 @@ class StreamJoins:
                 "outer_join of a stream with a table: a change of the table alone gives no record",
                 "use left_join, or make the stream a table by to_table() and join two tables",
             )
-        if not is_stream and (arguments.within, arguments.grace, arguments.retention) != (None, None, None):
+        if not is_stream and (arguments.has_window or (arguments.grace, arguments.retention) != (None, None)):
             raise TopologyError(
-                f"{arguments.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
+                f"{arguments.operator} with a table: within=, before=, after=, grace= and retention= are for two streams",
                 "leave them out: a record is joined with what the table has at its time",
             )
         if arguments.key is not None and not is_global:

@@ -51,6 +51,12 @@ class JoinArguments:
     grace: Duration | None = None
     retention: Duration | None = None
     key: Any = None
+    before: Duration | None = None
+    after: Duration | None = None
+
+    @property
+    def has_window(self) -> bool:
+        return (self.within, self.before, self.after) != (None, None, None)
 
     @property
     def kind(self) -> JoinKind:
@@ -64,7 +70,7 @@ class JoinBuild:
         self.builder, self.arguments = left.builder, arguments
         self.left, self.right = left, right
         self.joiner, self.with_key = _joiner_of(arguments)
-        self.within_us, self.kept_us = _lengths(arguments)
+        self.before_us, self.after_us, self.kept_us = _lengths(arguments)
 
     def of(self, sides: JoinSides) -> StreamCursor:
         """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
@@ -97,7 +103,8 @@ class JoinBuild:
         second = first if self.left.node == self.right.node else side_of(_RIGHT)
         stores: tuple[StoreSpec, ...] = ()
         if sides is JoinSides.STREAM_STREAM:
-            stores = tuple(self._window_store(f"{prefix}-{at}", text, flow) for at, flow in ((_LEFT, first), (_RIGHT, second)))
+            sided = ((_LEFT, first, self.after_us), (_RIGHT, second, self.before_us))
+            stores = tuple(self._window_store(f"{prefix}-{at}", text, flow, ends_us) for at, flow, ends_us in sided)
         check_keys(text, first.key, second.key)
         check_partitioners(self.builder, text, first, second)
         return self._added(own, text, sides, first, second, stores=stores)
@@ -140,11 +147,11 @@ class JoinBuild:
         """Whether the operator of a table keeps all of it, as given."""
         return isinstance(self.builder.topology().node(flow.node), Table)
 
-    def _window_store(self, name: str, text: str, flow: StreamCursor) -> StoreSpec:
+    def _window_store(self, name: str, text: str, flow: StreamCursor, ends_us: int) -> StoreSpec:
         key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
         store = self.builder.checked_store(text, name)
         form = f"joined key={key.form} value={value.form}"
-        return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
+        return StoreSpec(store, StoreKind.WINDOW, form, value.serde, ends_us + self.kept_us)
 
     def _names(self, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
@@ -171,7 +178,8 @@ class JoinBuild:
             joiner=self.joiner,
             with_key=self.with_key,
             value=side.serde,
-            within_us=self.within_us,
+            before_us=self.before_us,
+            after_us=self.after_us,
             kept_us=self.kept_us,
             **more,
         )
@@ -217,21 +225,28 @@ def _takes(given: Any, count: int) -> bool:
     return True
 
 
-def _lengths(arguments: JoinArguments) -> tuple[int, int]:
-    """How far apart two streams' records may be, and how long they are kept beyond that."""
-    if arguments.within is None:
-        return 0, 0
+def _lengths(arguments: JoinArguments) -> tuple[int, int, int]:
+    """How far before and after a left record the right ones may be, and how long they are kept beyond that."""
+    if not arguments.has_window:
+        return 0, 0, 0
     if arguments.grace is not None and arguments.retention is not None:
         raise TopologyError(
             f"{arguments.operator}: grace={arguments.grace!r} and retention={arguments.retention!r}: expected one of them",
             "records of two streams are kept until their windows close, which the grace says: leave the retention out",
         )
-    within_us = length_us("within", arguments.within, arguments.operator)
-    if arguments.grace is not None:
-        return within_us, length_us("grace", arguments.grace, arguments.operator)
-    if arguments.retention is not None:
-        return within_us, length_us("retention", arguments.retention, arguments.operator)
-    return within_us, RETENTION_DEFAULT_US
+
+    def us_of(name: str, given: Duration | None, otherwise: int) -> int:
+        return otherwise if given is None else length_us(name, given, arguments.operator)
+
+    within_us = us_of("within", arguments.within, 0)
+    before_us, after_us = us_of("before", arguments.before, within_us), us_of("after", arguments.after, within_us)
+    if arguments.within is not None and None not in (arguments.before, arguments.after):
+        raise TopologyError(
+            f"{arguments.operator}: within={arguments.within!r} with both before= and after=: it would mean nothing",
+            "leave within= out",
+        )
+    kept_us = us_of("retention", arguments.retention, RETENTION_DEFAULT_US)
+    return before_us, after_us, us_of("grace", arguments.grace, kept_us)
 
 
 def check_keys(text: str, left: SerdeSlot, right: SerdeSlot) -> None:

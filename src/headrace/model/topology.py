@@ -277,9 +277,9 @@ class JoinSides(StrEnum):
 class Join(Node):
     """Parents: left, right. A side that is a table is a `Table` node. `joiner` is given (left, right), or the key before.
 
-    Two streams: records at most `within_us` apart, both ends included, are joined. They are kept in `stores` (left, right)
-    until `kept_us` after their window, which ends `within_us` after them. A global table is joined by `key_of` the record, a
-    key of `table_key`.
+    Two streams: a left record is joined with the right ones that are at most `before_us` before it, or `after_us` after it,
+    both included. They are kept in `stores` (left, right) until `kept_us` after their window, which ends `after_us` after a
+    left record, `before_us` after a right one. A global table is joined by `key_of` the record, a key of `table_key`.
     """
 
     kind: JoinKind
@@ -288,19 +288,20 @@ class Join(Node):
     with_key: bool = False
     value: Serde | None = None
     stores: tuple[StoreSpec, ...] = ()
-    within_us: int = 0
+    before_us: int = 0
+    after_us: int = 0
     kept_us: int = 0
     key_of: Function | None = None
     table_key: Serde | None = None
 
     @property
-    def open_us(self) -> int:
-        """How long after the time of a record, of two streams, others may come that are joined with it.
+    def open_us(self) -> tuple[int, int]:
+        """How long after the time of a left and of a right record, of two streams, others may come that are joined with it.
 
-        The window of a record at 0 closes at the watermark `open_us`, not before: within 10 and kept 0, a record at 10 is
+        The window of a left record at 0 closes at that watermark, not before: 10 after it and kept 0, a right one at 10 is
         joined with it, and is in time while the watermark is 10. So it is 11 there.
         """
-        return self.within_us + self.kept_us + 1
+        return self.after_us + self.kept_us + 1, self.before_us + self.kept_us + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

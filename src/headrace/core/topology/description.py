@@ -51,7 +51,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.Suppress: ("suppress", "key", "value", "windows"),
     nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
     nodes.ForEachRound: ("for_each_round", "function"),
-    nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "kept"),
+    nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "before", "after", "kept"),
     nodes.Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
 }
 _ALWAYS = ("key", "value", "partitioner")  # said where there is none too
@@ -115,6 +115,14 @@ def _operator(application: str, node: Node, counts: Mapping[str, StatedCount]) -
     return cast(OperatorDescription, described)
 
 
+def _join_length(join: nodes.Join, name: str) -> str | None:
+    """One of `within` and of `before` and `after`; and `kept`."""
+    is_even = join.before_us == join.after_us
+    lengths_us = {"kept": join.kept_us, **({"within": join.after_us} if is_even else {})}
+    lengths_us |= {} if is_even else {"before": join.before_us, "after": join.after_us}
+    return duration_text(lengths_us[name]) if name in lengths_us else None
+
+
 def _detail(node: Any, name: str) -> Any:
     """One thing that is said of an operator; None for what it has not."""
     given = next((getattr(node, one) for one in ("function", "predicate", "joiner") if hasattr(node, one)), None)
@@ -138,8 +146,10 @@ def _detail(node: Any, name: str) -> Any:
             return str(node.sides)
         case "by" | "key_of" | "partitioner":
             return _label(getattr(node, name))
-        case "within" | "kept" if not isinstance(node, nodes.Join) or node.sides is nodes.JoinSides.STREAM_STREAM:
-            return duration_text(getattr(node, f"{name}_us"))
+        case "within" if isinstance(node, nodes.DropDuplicates):
+            return duration_text(node.within_us)
+        case "within" | "before" | "after" | "kept" if node.sides is nodes.JoinSides.STREAM_STREAM:
+            return _join_length(node, name)
         case "emit" if node.emit is not nodes.Emit.ROUND:
             return str(node.emit)
         case "aggregates" if node.named is not None:

@@ -168,6 +168,9 @@ def _join_parts(operator: dict[str, Any]) -> list[str]:
         parts.append(f"by {operator['key_of']}")
     if "within" in operator:
         parts.append(f"within {operator['within']}, open for {operator['kept']} more")
+    if "before" in operator:
+        lengths = f"from {operator['before']} before to {operator['after']} after it"
+        parts.append(f"{lengths}, open for {operator['kept']} more")
     return parts
 
 

@@ -52,6 +52,8 @@ class OperatorDescription(TypedDict):
     value: NotRequired[str | None]
     windows: NotRequired[WindowsDescription]
     within: NotRequired[str]
+    before: NotRequired[str]
+    after: NotRequired[str]
 
 
 class StoreDescription(TypedDict):

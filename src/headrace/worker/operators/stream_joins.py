@@ -1,10 +1,10 @@
 """The join of two streams: both are kept for a while, and each record meets those of the other side near to it in time.
 
-A record's window ends `within` after it, that time included. It closes once the watermark, as it was before the round, is
-more than `kept_us` past the end (`t.Join.open_us`): from then on nothing is joined with the record, and a record whose own
-window has closed is late. With a left or outer join a record without a match gives a result of its own when its window
-closes, found by a timer of its key; the records of a side for which there is no such result expire. So the pairs do not
-depend on where rounds are cut, but for lateness and the time of results without a match.
+A left record's window ends `after` it, a right one's `before` after it, that time included. It closes once the watermark,
+as it was before the round, is more than `kept_us` past the end (`t.Join.open_us`): from then on nothing is joined with the
+record, and a record whose own window has closed is late. With a left or outer join a record without a match gives a result
+of its own when its window closes, found by a timer of its key; the records of a side for which there is no such result
+expire. So the pairs do not depend on where rounds are cut, but for lateness and the time of results without a match.
 
 An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null."""
 
@@ -68,9 +68,10 @@ class _Waiting:
         self._subs.insert(at, entry.sub)
         self.entries.insert(at, entry)
 
-    def near(self, time_us: int, within_us: int) -> list[_Entry]:
-        first = bisect_left(self._subs, time_bytes(time_us - within_us))
-        return self.entries[first : bisect_left(self._subs, time_bytes(time_us + within_us + 1))]
+    def near(self, time_us: int, reach_us: tuple[int, int]) -> list[_Entry]:
+        """Those so far before and after a time."""
+        first = bisect_left(self._subs, time_bytes(time_us - reach_us[0]))
+        return self.entries[first : bisect_left(self._subs, time_bytes(time_us + reach_us[1] + 1))]
 
 
 class _Inlet(Operator):
@@ -89,7 +90,8 @@ class StreamStreamJoin(JoinOperator):
         super().__init__(node, context)
         self._owner = context.program.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
-        self._open_us = node.open_us
+        self._open_us = node.open_us  # of each side
+        self._reach_us = (node.before_us, node.after_us), (node.after_us, node.before_us)  # from a record of each side
         self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
@@ -98,15 +100,16 @@ class StreamStreamJoin(JoinOperator):
     def hold(self, sides: Sequence[int], rows: Rows) -> None:
         rows = self.without_null_keys(self.encoded(rows))
         watermark = self.context.watermark_us
+        in_time = dict.fromkeys(sides, rows)
         if watermark is not None and len(rows):
-            too_late = rows.timestamp_us + self._open_us <= watermark
+            too_late = rows.timestamp_us + max(self._open_us[side] for side in sides) <= watermark
             if too_late.any():
                 self.late(rows, np.flatnonzero(too_late))
-                rows = rows.where(~too_late)
-        if len(rows):
-            key, value = Field(rows.key.serde, raw=rows.key.bytes()[0]), Field(None, raw=rows.value.bytes()[0])
-            for side in sides:
-                self._held[side].append(replace(rows, key=key, value=value, headers=None))
+            in_time = {side: rows.where(rows.timestamp_us + self._open_us[side] > watermark) for side in sides}
+        for side, mine in in_time.items():
+            if len(mine):
+                key, value = Field(mine.key.serde, raw=mine.key.bytes()[0]), Field(None, raw=mine.value.bytes()[0])
+                self._held[side].append(replace(mine, key=key, value=value, headers=None))
 
     def finish(self) -> None:
         batches = [(side, rows) for side in (_LEFT, _RIGHT) for rows in self._held[side]]
@@ -121,7 +124,7 @@ class StreamStreamJoin(JoinOperator):
         values, subs = every.value.bytes()[0].to_pylist(), self._subs_of(every, sides)
         waiting = self._loaded(keys, sides, times)
         for row, (key, side, time_us) in enumerate(zip(keys, sides, times, strict=True)):
-            found = waiting[key, 1 - side].near(time_us, self.node.within_us)
+            found = waiting[key, 1 - side].near(time_us, self._reach_us[side])
             for match in found:
                 pair = (values[row], match.value) if side == _LEFT else (match.value, values[row])
                 self._pairs.append((row, *pair, max(time_us, match.time_us)))
@@ -161,8 +164,9 @@ class StreamStreamJoin(JoinOperator):
             waiting.setdefault((key, side), _Waiting())
         for (key, side), (first, last) in spans.items():
             found = waiting.setdefault((key, side), _Waiting())
-            low = state_key(key, time_bytes(first - self.node.within_us))
-            high = state_key(key, time_bytes(last + self.node.within_us + 1))
+            before_us, after_us = self._reach_us[1 - side]
+            low = state_key(key, time_bytes(first - before_us))
+            high = state_key(key, time_bytes(last + after_us + 1))
             for layout, data in self._database(side).scan(low, high):
                 found.add(_Entry.of(layout, data))
         return waiting
@@ -183,7 +187,7 @@ class StreamStreamJoin(JoinOperator):
             else:  # whether these were matched does not matter: they are stored once
                 stored = self._database(side).get_many(layouts)
                 written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
-                expiring = [(key, layout, entry.time_us + self._open_us) for layout, (key, entry) in written]
+                expiring = [(key, layout, entry.time_us + self._open_us[side]) for layout, (key, entry) in written]
                 expire(self.context, self.node.stores[side].kept_in, expiring)
             self._database(side).put_many([each for each, _ in written], [entry.stored() for _, (_, entry) in written])
 
@@ -207,12 +211,13 @@ class StreamStreamJoin(JoinOperator):
         earliest: dict[bytes, int] = {}
         for key, side, time_us in zip(keys, sides, times, strict=True):
             if side in _EMITTING[self.node.kind]:
-                earliest[key] = min(time_us, earliest.get(key, time_us))
+                closes_us = time_us + self._open_us[side]
+                earliest[key] = min(closes_us, earliest.get(key, closes_us))
         timers = self.context.timers
-        for key, time_us in earliest.items():
+        for key, closes_us in earliest.items():
             known = timers.at(self._owner, key, _TIMER, "event")
-            if known is None or known > time_us + self._open_us:
-                timers.set(self._owner, key, _TIMER, "event", time_us + self._open_us)
+            if known is None or known > closes_us:
+                timers.set(self._owner, key, _TIMER, "event", closes_us)
 
     def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Of each key that is due take out what has closed, and give what has no match; how many entries had closed."""
@@ -221,18 +226,18 @@ class StreamStreamJoin(JoinOperator):
         assert watermark is not None, "an event timer is due by the watermark"
         unmatched: list[tuple[int, bytes, int, bytes, bytes | None]] = []
         for _, key, _, _ in due:
-            open_from = state_key(key, time_bytes(watermark - self._open_us + 1))
+            open_from = [state_key(key, time_bytes(watermark - open_us + 1)) for open_us in self._open_us]
             for side in (_LEFT, _RIGHT):
-                for layout, data in list(self._database(side).scan(state_key(key), open_from)):
+                for layout, data in list(self._database(side).scan(state_key(key), open_from[side])):
                     entry = _Entry.of(layout, data)
                     self._database(side).delete(layout)
                     closed += 1
                     if side in _EMITTING[self.node.kind] and not entry.is_matched:
                         unmatched.append((entry.time_us, key, side, entry.sub, entry.value))
-            ahead = [self._first(side, open_from, key) for side in _EMITTING[self.node.kind]]
-            known = [time_us for time_us in ahead if time_us is not None]
+            ahead = [(self._first(side, open_from[side], key), self._open_us[side]) for side in _EMITTING[self.node.kind]]
+            known = [time_us + open_us for time_us, open_us in ahead if time_us is not None]
             if known:
-                self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
+                self.context.timers.set(self._owner, key, _TIMER, "event", min(known))
         if unmatched:
             self._give_unmatched(sorted(unmatched, key=lambda entry: entry[:4]))
         return "join_windows_closed", closed
