@@ -75,7 +75,7 @@ class Run:
             "restore_inline_bytes": self.inline_bytes,
             "zookeeper.session.timeout.ms": self.session_ms,
             "traces": "otel" if self.collector else "off",
-            **({"spark.master": "local[2]"} if self.on_spark else {}),
+            **({"spark.master": "local[1]"} if self.on_spark else {}),
         }
 
 
