@@ -22,6 +22,8 @@ _HEAD = f"""\
 
 - A counter begins at 0 with each plan of the job, a gauge is the value of now. Of what has a container or a task as label,
   `status` shows `sum` and `max`; `max` alone where a sum means nothing.
+- A container whose answer is lost after its commit is run once more, finds that it has committed, and counts nothing: after a lost
+  worker a counter may lack what that round has done. Positions, and so lags, are right.
 - With more than {OBSERVED_TASKS_MAX:,} tasks in a sub-topology only sums and maxima are kept. Of a counter the maximum is then the
   sum of the largest values of each round.
 - No label is a key of a record, an offset or a path. All but the metrics of the job have the sub-topology as a label too.

@@ -149,7 +149,6 @@ def test_what_repartition_does_not_take_adds_nothing() -> None:
     app, orders = app_and_orders()
     where = r"repartition\('orders'\) \(hr\.Repartitioned\(key_serde=\.\.\.\)\)$"
     unknown = r"select_key\('orders-select_key'\) .* does not say the serde(.|\n)*, or to " + where
-    taken = hr.Repartitioned(name="orders")
     for call, message in (
         (lambda: orders.repartition("by-shop"), r"repartition\('by-shop'\): expected hr\.Repartitioned\(\.\.\.\), or a key"),
         (lambda: orders.repartition(len), "expected hr.Repartitioned"),
@@ -159,7 +158,6 @@ def test_what_repartition_does_not_take_adds_nothing() -> None:
         (lambda: orders.repartition(hr.Repartitioned.as_("a"), name="b"), "named 'b' and 'a'"),
         (lambda: orders.repartition(key=hr.String()), "no mapper gives another key"),
         (lambda: orders.repartition(lambda r: 1, hr.Repartitioned()), unknown),
-        (lambda: orders.repartition(len, taken, key=hr.Long()), "two operators with the name 'orders'"),
         (lambda: orders.group_by_key("by-shop"), r"group_by_key\('by-shop'\): expected hr\.Repartitioned"),
         (lambda: orders.group_by(len, 3), r"group_by\(3\): expected hr\.Repartitioned"),
     ):
@@ -236,6 +234,17 @@ def test_an_aggregation_may_have_the_name_of_its_repartition() -> None:
     app, orders = app_and_orders()
     orders.group_by("value.shop", hr.Repartitioned.as_("by-shop")).count(store="by-shop")
     assert names(app)[2:] == ["by-shop-repartition", "by-shop-by-key", "by-shop-by-key-group", "by-shop"]
+
+
+@pytest.mark.parametrize("name", ["by-shop", "orders"])
+def test_a_repartition_may_have_the_name_of_an_operator_before_it(name: str) -> None:
+    app, orders = app_and_orders()
+    rekeyed = orders.select_key("value.shop", name="by-shop")
+    rekeyed.repartition(hr.Repartitioned.as_(name)).group_by_key().count()
+    assert only(app, Repartition).stream == f"shop-{name}-repartition"
+    assert names(app)[2:] == [f"{name}-repartition", f"{name}-by-key", f"{name}-by-key-group", f"{name}-by-key-count"]
+    with pytest.raises(hr.TopologyError, match=f"two repartitions with the name '{name}'"):
+        rekeyed.repartition(hr.Repartitioned.as_(name))
 
 
 @pytest.mark.parametrize("own", ["n-repartition", "n-by-key"])

@@ -180,6 +180,9 @@ class Builder:
                 found.add(node.stream)
         return found
 
+    def has_operator(self, name: str) -> bool:
+        return name in self._texts
+
     def checked(self, kind: str, name: str) -> str:
         """`name` if a new operator of `kind` may have it."""
         checked_own_name("operator", name)

@@ -59,15 +59,16 @@ def with_repartition(
 ) -> StreamCursor:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
-    Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
-    Of one that the user did not name the reading one is `…-by-key`: the plain name is that of the operator behind it. `name`,
-    where the user names none, is given by what puts the stream in without being asked; a number of partitions is a hint then.
-    `for_operator` is the name of that operator, which is added later. `of_table`: the rows are a table's updates.
+    Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`. Of one
+    that the user did not name the reading one is `…-by-key`: the plain name is that of the operator behind it; so it is,
+    too, where an operator before it has the name, such as a `select_key`. `name`, where the user names none, is given by
+    what puts the stream in without being asked; a number of partitions is a hint then. `for_operator` is the name of that
+    operator, which is added later. `of_table`: the rows are a table's updates.
     """
     builder, generated, options = flow.builder, name is not None, options or Repartitioned()
     stream = builder.repartition_stream(options.name or name or builder.lasting_name_of("repartition", flow.anchor, None))
     short = short_name_of(builder.application, stream)
-    is_plain = options.name is not None and short != for_operator
+    is_plain = options.name is not None and short != for_operator and not builder.has_operator(short)
     writer = builder.checked("repartition", f"{short}-repartition")
     reader = builder.checked("repartition", short if is_plain else f"{short}-by-key")
     text = operator_text("repartition", short)
