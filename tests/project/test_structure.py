@@ -22,9 +22,9 @@ PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,  # what users write, by name
     "core.rewind.rewinds.rewind_target_of": 9,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
-    "dsl.joinable.StreamJoins.join": 9,
-    "dsl.joinable.StreamJoins.left_join": 9,
-    "dsl.joinable.StreamJoins.outer_join": 8,
+    "dsl.joinable.StreamJoins.join": 11,
+    "dsl.joinable.StreamJoins.left_join": 11,
+    "dsl.joinable.StreamJoins.outer_join": 10,
     "errors.RecordError.__init__": 8,
 }
 # Commands are named as users type them, and systems offer the same functions: both may share names with others.
