@@ -75,8 +75,7 @@ class MessagePack(Generic[V]):
     def encode(self, value: V) -> bytes:
         try:
             if self._given is not None:
-                # also of an instance: its fields may hold anything
-                msgspec.convert(value, self._given, from_attributes=True)
+                value = msgspec.convert(value, self._given, from_attributes=True)  # of a dict: equal values are equal bytes
             return _ENCODER.encode(value)
         except Exception as error:
             raise SerdeError(f"{self.form}: {error or type(error).__name__}; found {shown(value)}") from None

@@ -118,8 +118,8 @@ def _operator(application: str, node: Node, counts: Mapping[str, StatedCount]) -
 def _join_length(join: nodes.Join, name: str) -> str | None:
     """One of `within` and of `before` and `after`; and `kept`."""
     is_even = join.before_us == join.after_us
-    lengths_us = {"kept": join.kept_us, **({"within": join.after_us} if is_even else {})}
-    lengths_us |= {} if is_even else {"before": join.before_us, "after": join.after_us}
+    lengths_us = {"within": join.after_us} if is_even else {"before": join.before_us, "after": join.after_us}
+    lengths_us["kept"] = join.kept_us
     return duration_text(lengths_us[name]) if name in lengths_us else None
 
 

@@ -105,7 +105,9 @@ class StreamStreamJoin(JoinOperator):
             too_late = rows.timestamp_us + max(self._open_us[side] for side in sides) <= watermark
             if too_late.any():
                 self.late(rows, np.flatnonzero(too_late))
-            in_time = {side: rows.where(rows.timestamp_us + self._open_us[side] > watermark) for side in sides}
+            for side in sides:
+                is_open = rows.timestamp_us + self._open_us[side] > watermark
+                in_time[side] = rows if is_open.all() else rows.where(is_open)
         for side, mine in in_time.items():
             if len(mine):
                 key, value = Field(mine.key.serde, raw=mine.key.bytes()[0]), Field(None, raw=mine.value.bytes()[0])
