@@ -16,6 +16,7 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 
 from support import class_archive
+from support.failures import say_failures_at_once
 from support.tiers import (
     forbid_servers,
     heaviest_files_first,
@@ -46,8 +47,10 @@ settings.register_profile("thorough", settings.get_profile("laptop"), max_exampl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "laptop"))
 
 
+@pytest.hookimpl(trylast=True)  # when there is what writes to the terminal
 def pytest_configure(config: pytest.Config) -> None:
     keep_files_in_memory(config.option.markexpr)
+    say_failures_at_once(config)
 
 
 def pytest_collection_finish() -> None:

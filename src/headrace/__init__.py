@@ -26,6 +26,7 @@ from headrace.core.job_plan.groupers import (
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
 from headrace.dsl.functions import batch
 from headrace.dsl.grouped import KGrouped
+from headrace.dsl.grouped_table import KGroupedTable
 from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
@@ -101,7 +102,7 @@ __version__ = _VERSION
 __all__ = [
     "__version__", "App", "Job", "JobStatus", "RunStatus", "Record", "open_system", "Streams", "testing",
     # declaring
-    "KStream", "KTable", "GlobalTable", "KGrouped", "Repartitioned", "TopologyDescription", "batch",
+    "KStream", "KTable", "GlobalTable", "KGrouped", "KGroupedTable", "Repartitioned", "TopologyDescription", "batch",
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Session", "until_window_closes",
     # processors

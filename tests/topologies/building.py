@@ -101,6 +101,25 @@ def _aggregate(app: hr.App, spec: Spec, number: int, node: Node, parents: list[A
     )
 
 
+def _group_table(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    options = hr.Repartitioned(number_of_partitions=node["hint"])
+    grouped = parents[0].group_by(lambda r: f.new_key(r.value, node["by"]), options, key=hr.String())
+    store = f"n{number}"
+    match node["how"]:
+        case "count":
+            return grouped.count(store=store)
+        case "named":
+            named = {"n": hr.sum("value.n"), "mean": hr.mean("value.n"), "id": hr.count()}
+            return grouped.aggregate(**named, value=hr.Json(), store=store)
+    return grouped.aggregate(
+        initial=lambda: {"id": 0, "n": 0},
+        adder=lambda state, r: f.added(state, r.value, 1),
+        subtractor=lambda state, r: f.added(state, r.value, -1),
+        value=hr.Json(),
+        store=store,
+    )
+
+
 def _windows(windows: Node) -> Any:
     size, advance, grace = (_length(windows[name]) for name in ("size_us", "advance_us", "grace_us"))
     match windows["kind"]:
@@ -186,6 +205,7 @@ _BUILT = {
     "repartition": _repartition,
     "aggregate": _aggregate,
     "to_table": _to_table,
+    "group_table": _group_table,
     "join_table": _join,
     "join_tables": _join,
     "join_stream": _join_stream,

@@ -65,6 +65,12 @@ def folded(state: Value, value: Value) -> Value:
     return {"id": ident(value), "n": (number(state) * 3 + number(value)) % MODULUS}
 
 
+def added(state: Value, value: Value, by: int) -> Value:
+    """The state of a group with a row's value more (`by` 1) or less (-1); none where no row is left."""
+    count = state["id"] + by
+    return {"id": count, "n": state["n"] + by * number(value)} if count else None
+
+
 def united(earlier: Value, later: Value) -> Value:
     """The state of a session that two have become."""
     return {"id": ident(later), "n": (number(earlier) * 5 + number(later)) % MODULUS}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from topologies import functions as f
+from topologies.model_groups import GroupTable, TableAggregate
 from topologies.model_joins import StreamStream, StreamTable, TableTable
 from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, View
 from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
@@ -108,6 +109,12 @@ class Graph:
         made = _VIEWS[node["op"]]
         return self._behind(View(number, lambda value: made(value, node["by"])), *parents)
 
+    def _group_table(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        sent = self._behind(GroupTable(number - 0.4, node["by"]), *parents)
+        rows = {**node, "values": f"change {node['rows']}"}
+        read = self._through(self._spec.between(number), number, rows, sent, None, is_table=True)
+        return self._behind(TableAggregate(number, node), read)
+
     def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
 
@@ -138,6 +145,8 @@ class Graph:
         node, table = self._spec.nodes[number], self._made[number]
         if isinstance(table, Aggregate | Sessions | Table | TableTable):
             table.each = True
+        if isinstance(table, TableAggregate):
+            self._ask_for_each(self._maker_of(node["of"][0]))
         if isinstance(table, TableTable):
             for parent, side in zip(node["of"], table.tables, strict=True):
                 side.each = True
@@ -229,6 +238,7 @@ class Graph:
         "repartition": _repartition,
         "drop_duplicates": _drop_duplicates,
         "to_table": _to_table,
+        "group_table": _group_table,
         "aggregate": _aggregate,
         "table_filter": _view,
         "table_map": _view,

@@ -67,6 +67,9 @@ def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:
         for place, side in enumerate(["left", "right"][: len(node["of"])]):
             for stream in {spec.between(number, side), *([spec.between(number)] if place == 0 else [])}:
                 rows = spec.nodes[node["of"][place]]
+                if node["op"] == "group_table":
+                    streams[stream] = {**node, "values": f"change {node['rows']}"}
+                    continue
                 streams[stream] = {**rows, "keys": "plain"} if node.get("selector") or node.get("mapped") else rows
     return {stream: node for stream, node in streams.items() if stream in counts}
 

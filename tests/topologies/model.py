@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topologies.graph import Graph, Written
+from topologies.model_groups import changed
 from topologies.model_tables import Suppress
 from topologies.operators import Operator, Origin, Row
 from topologies.recording import Read, Round
@@ -29,9 +30,14 @@ def decoded(node: Node, read: Read) -> tuple[Any, Any]:
         key = (read.key[:-16].decode(), *TIMES.unpack(read.key[-16:])) if is_windowed else read.key.decode()
     value: Any = None
     if read.value is not None:
-        is_long = node["values"] == "long"
-        value = int.from_bytes(read.value, "big", signed=True) if is_long else json.loads(read.value)
+        of_change, kind = node["values"].startswith("change "), node["values"].removeprefix("change ")
+        parts = [None if part is None else _value(kind, part) for part in (changed(read.value) if of_change else [read.value])]
+        value = parts if of_change else parts[0]
     return key, value
+
+
+def _value(kind: str, data: bytes) -> Any:
+    return int.from_bytes(data, "big", signed=True) if kind == "long" else json.loads(data)
 
 
 class Task:

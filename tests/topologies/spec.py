@@ -81,8 +81,10 @@ _OPS = {  # and how often they are drawn
     "table_filter": 1,
     "table_map": 1,
     "suppress": 2,
+    "group_table": 3,
 }
 OPS = tuple(op for op, times in _OPS.items() for _ in range(times))
+_OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table")
 PARTITIONERS = (None, None, None, "one", "some", "several")
 
 
@@ -107,7 +109,7 @@ def _node(step: Step, nodes: Sequence[Node]) -> Node | None:
     op, one, other, how = step
     digits = Digits(how)
     kind = OPS[op % len(OPS)]
-    takes = "table" if kind in ("join_tables", "to_stream", "table_filter", "table_map", "suppress") else "stream"
+    takes = "table" if kind in _OF_TABLES else "stream"
     parent = _chosen(nodes, one, takes, _WINDOWED if kind == "suppress" else None)
     if parent is None:
         return None
@@ -186,6 +188,17 @@ def _aggregate(node: Node, nodes: Sequence[Node], other: int, digits: Digits) ->
     return True
 
 
+def _group_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    node["how"] = digits.of(("count", "folded", "named"))
+    if node["how"] == "named" and node["values"] != "json":
+        return False
+    node["hint"] = digits.of((None, None, 1, 2, 3))
+    node["rows"] = node["values"]
+    node["keys"] = "plain"
+    node["values"] = "long" if node["how"] == "count" else "json"
+    return True
+
+
 def _windows(digits: Digits) -> Node | None:
     kind = digits.of((None, "tumbling", "hopping", "session"))
     if kind is None:
@@ -253,6 +266,7 @@ _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "repartition": _repartition,
     "aggregate": _aggregate,
     "to_table": _to_table,
+    "group_table": _group_table,
     "join_table": _join_table,
     "join_tables": _join_tables,
     "join_stream": _join_stream,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
 from headrace.serdes.json_serde import Json
 from headrace.serdes.messagepack import MessagePack
+from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.scalars import Bytes, Long
 from headrace.serdes.serdes import BY_FORM, decimal_of
 from headrace.serdes.windowed import Windowed, WindowedKey
@@ -93,10 +95,15 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
         decode, result = _count, Long()
     elif kind == "named":
         decode = partial(_named, _aggregates(details))
+    elif kind == "table-count":
+        decode, result = _table_count, Long()
+    elif kind == "table-named":
+        decode = partial(_table_named, _aggregates(details))
     size_us = parts.size_us
-    if kind == "suppress" and isinstance(key, Windowed):  # stored under the key that the windows are of
+    is_of_windows = kind in ("suppress", "grouped-windows")
+    if is_of_windows and isinstance(key, Windowed):  # stored under the key that the windows are of
         key = key.inner
-    ends = parts.gap_us is not None or kind == "suppress"
+    ends = parts.gap_us is not None or is_of_windows
     by_time = size_us is not None or ends or kind in ("window", JOINED)
     expires = kind == "window" or details == "expiring"
     times = 2 if kind == "suppress" else int(expires or ends)
@@ -120,6 +127,8 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = BY_FORM) -> Serde:
     if (found := BY_FORM.get(form) or decimal_of(form)) is not None:
         return found
     outer, _, inner = form.removesuffix(">").partition("<")
+    if inner and outer in ("change", "placed"):
+        return _of_rows(outer, inner, known)
     if inner and outer == "windowed":
         return Windowed(serde_of_form(inner, known))
     if inner and outer == "json":
@@ -127,6 +136,15 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = BY_FORM) -> Serde:
             return Json(inner)
         return Json()
     return MessagePack() if inner and outer == "messagepack" else Bytes()
+
+
+def _of_rows(outer: str, inner: str, known: Mapping[str, Serde]) -> Serde:
+    """That of changes of rows, `change<value>`, or of rows in their groups, `placed<group's key;value>`."""
+    if outer == "change":
+        return RowChanges(serde_of_form(inner, known))
+    depths = accumulate((character in "<(") - (character in ">)") for character in inner)
+    at = next((at for at, depth in enumerate(depths) if depth == 0 and inner[at] == ";"), len(inner))
+    return Placements(serde_of_form(inner[:at], known), serde_of_form(inner[at + 1 :], known))
 
 
 def serdes_in(place: Topology | Program) -> dict[str, Serde]:
@@ -168,3 +186,15 @@ def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, A
 
     states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}
+
+
+def _table_count(data: bytes) -> int:
+    count: int = _table_named({"count": NamedAggregate("count")}, data)["count"]
+    return count
+
+
+def _table_named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
+    from headrace.core.retractable import restored, retractable_of
+
+    states = zip(aggregates.items(), restored(msgspec.msgpack.decode(data)), strict=True)
+    return {name: retractable_of(aggregate).result(state) for (name, aggregate), state in states}

@@ -39,104 +39,16 @@ _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _REAL = frozenset({"float", "double"})
 _PLAIN = _WHOLE | _REAL | {"string", "boolean"}  # what JSON gives back as it was
 _BIGINT, _DOUBLE = ScalarType("bigint"), ScalarType("double")
-_ABSENT: Any = object()
+ABSENT: Any = object()
 
 
-class KGrouped:
-    """A stream grouped by its key. A record without a key is dropped, and counted."""
+class Groups:
+    """What a grouped stream and a grouped table have in common: how an aggregate is put behind the group."""
 
     def __init__(self, app: AppDeclaration, grouping: Grouping, windows: AnyWindows | None = None) -> None:
         self.app = app
         self.grouping = grouping
         self.windows = windows
-
-    def windowed_by(self, windows: AnyWindows) -> KGrouped:
-        """Aggregate each window of time by itself; the key of a result is `hr.WindowedKey(key, start, end)`."""
-        if not isinstance(windows, AnyWindows):
-            raise TopologyError(
-                f"windowed_by({windows!r}): expected windows",
-                'give hr.Tumbling("1 hour"), hr.Hopping(size, advance) or hr.Session(gap)',
-            )
-        if self.windows is not None:
-            raise TopologyError("windowed_by: these rows have windows already", "call it once")
-        return KGrouped(self.app, self.grouping, windows)
-
-    def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
-        """How many records each key has, as a long."""
-        return self._aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
-
-    def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
-        """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
-
-        Where two sessions become one, `function` is given what each of them came to, the earlier one first.
-
-        The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
-        """
-        given = _folding("reduce", function, "old", "new")
-        serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value=...").serde
-        make = partial(Aggregate, kind=AggregateKind.REDUCE, function=given.body, label=given.label)
-        return self._aggregated("reduce", make, serde, store, name)
-
-    def aggregate(
-        self,
-        *,
-        initial: Any = _ABSENT,
-        function: Any = None,
-        merger: Any = None,
-        value: Serde | None = None,
-        store: str | None = None,
-        name: str | None = None,
-        **named: NamedAggregate,
-    ) -> KTable:
-        """Aggregate the records of each key: by names, or by a function of your own.
-
-        `aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))` gives a dict with those names.
-        `aggregate(initial=0, function=lambda state, record: ..., value=hr.Long())` folds; `initial` is a value, or a
-        function without arguments that makes it. A state of None deletes the key. Of sessions it takes a `merger` too,
-        which makes one state of those of two sessions, the earlier one first.
-        """
-        if named and (function is not None or merger is not None or initial is not _ABSENT):
-            raise TopologyError(f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other")
-        if named:
-            return self._named(named, value, store, name)
-        if function is None or initial is _ABSENT:
-            raise TopologyError(
-                "aggregate(): expected named aggregates, or both initial= and function=",
-                'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
-            )
-        given = _folding("aggregate", function, "state", "record")
-        merging = self._merging(merger)
-        if callable(initial):
-            checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
-        serde = _general_serde(given, initial, value)
-        make = partial(Aggregate, kind=AggregateKind.GENERAL, function=given.body, label=given.label, initial=initial)
-        if merging is not None:
-            make = partial(make, merger=merging.body)
-        return self._aggregated("aggregate", make, serde, store, name)
-
-    def _merging(self, merger: Any) -> Function | None:
-        """`merger` if it is given where sessions merge, and only there."""
-        if isinstance(self.windows, SessionWindows):
-            if merger is None:
-                raise TopologyError(
-                    "aggregate(initial=, function=) of sessions: expected merger= too: a record may join two sessions",
-                    "give merger=, a function of the states of two sessions, the earlier one first, that gives one state",
-                )
-            return _folding("aggregate merger", merger, "earlier", "later")
-        if merger is not None:
-            raise TopologyError(
-                "aggregate(merger=): only sessions merge, and these rows have none",
-                "leave it out, or write windowed_by(hr.Session(gap)) before it",
-            )
-        return None
-
-    def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
-        types = _checked_fields(named, self.grouping.flow)
-        serde = _result_serde_of(named, types) if value is None else checked_serde("aggregate", value)
-        # what the bytes of their state depend on: names, kinds, fields, and the types of these where they are known
-        forms = (f"{each}={_aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
-        make = partial(Aggregate, kind=AggregateKind.NAMED, named=dict(named))
-        return self._aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
 
     def _aggregated(
         self,
@@ -170,11 +82,103 @@ class KGrouped:
         return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={shape}", value, windows.kept_us)
 
 
-def _folding(operator: str, function: Any, *arguments: str) -> Function:
+class KGrouped(Groups):
+    """A stream grouped by its key. A record without a key is dropped, and counted."""
+
+    def windowed_by(self, windows: AnyWindows) -> KGrouped:
+        """Aggregate each window of time by itself; the key of a result is `hr.WindowedKey(key, start, end)`."""
+        if not isinstance(windows, AnyWindows):
+            raise TopologyError(
+                f"windowed_by({windows!r}): expected windows",
+                'give hr.Tumbling("1 hour"), hr.Hopping(size, advance) or hr.Session(gap)',
+            )
+        if self.windows is not None:
+            raise TopologyError("windowed_by: these rows have windows already", "call it once")
+        return KGrouped(self.app, self.grouping, windows)
+
+    def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
+        """How many records each key has, as a long."""
+        return self._aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
+
+    def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
+        """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
+
+        Where two sessions become one, `function` is given what each of them came to, the earlier one first.
+
+        The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
+        """
+        given = folding("reduce", function, "old", "new")
+        serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value=...").serde
+        make = partial(Aggregate, kind=AggregateKind.REDUCE, function=given.body, label=given.label)
+        return self._aggregated("reduce", make, serde, store, name)
+
+    def aggregate(
+        self,
+        *,
+        initial: Any = ABSENT,
+        function: Any = None,
+        merger: Any = None,
+        value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+        **named: NamedAggregate,
+    ) -> KTable:
+        """Aggregate the records of each key: by names, or by a function of your own.
+
+        `aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))` gives a dict with those names.
+        `aggregate(initial=0, function=lambda state, record: ..., value=hr.Long())` folds; `initial` is a value, or a
+        function without arguments that makes it. A state of None deletes the key. Of sessions it takes a `merger` too,
+        which makes one state of those of two sessions, the earlier one first.
+        """
+        if named and (function is not None or merger is not None or initial is not ABSENT):
+            raise TopologyError(f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other")
+        if named:
+            return self._named(named, value, store, name)
+        if function is None or initial is ABSENT:
+            raise TopologyError(
+                "aggregate(): expected named aggregates, or both initial= and function=",
+                'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
+            )
+        given = folding("aggregate", function, "state", "record")
+        merging = self._merging(merger)
+        if callable(initial):
+            checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
+        serde = general_serde(given, initial, value)
+        make = partial(Aggregate, kind=AggregateKind.GENERAL, function=given.body, label=given.label, initial=initial)
+        if merging is not None:
+            make = partial(make, merger=merging.body)
+        return self._aggregated("aggregate", make, serde, store, name)
+
+    def _merging(self, merger: Any) -> Function | None:
+        """`merger` if it is given where sessions merge, and only there."""
+        if isinstance(self.windows, SessionWindows):
+            if merger is None:
+                raise TopologyError(
+                    "aggregate(initial=, function=) of sessions: expected merger= too: a record may join two sessions",
+                    "give merger=, a function of the states of two sessions, the earlier one first, that gives one state",
+                )
+            return folding("aggregate merger", merger, "earlier", "later")
+        if merger is not None:
+            raise TopologyError(
+                "aggregate(merger=): only sessions merge, and these rows have none",
+                "leave it out, or write windowed_by(hr.Session(gap)) before it",
+            )
+        return None
+
+    def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
+        types = checked_fields(named, self.grouping.flow)
+        serde = result_serde_of(named, types) if value is None else checked_serde("aggregate", value)
+        # what the bytes of their state depend on: names, kinds, fields, and the types of these where they are known
+        forms = (f"{each}={aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
+        make = partial(Aggregate, kind=AggregateKind.NAMED, named=dict(named))
+        return self._aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
+
+
+def folding(operator: str, function: Any, *arguments: str) -> Function:
     return checked_function(operator, function, flows.RECORD_ONLY, None, arguments)
 
 
-def _general_serde(function: Function, initial: Any, value: Serde | None) -> Serde:
+def general_serde(function: Function, initial: Any, value: Serde | None) -> Serde:
     """Said, else by the function's annotation, else by the kind of the initial value."""
     if value is not None:
         return checked_serde("aggregate", value)
@@ -189,7 +193,7 @@ def _general_serde(function: Function, initial: Any, value: Serde | None) -> Ser
     return serde
 
 
-def _checked_fields(named: Mapping[str, NamedAggregate], flow: StreamCursor) -> dict[str, SparkType | None]:
+def checked_fields(named: Mapping[str, NamedAggregate], flow: StreamCursor) -> dict[str, SparkType | None]:
     """The type of what each aggregates, None where it is not known or is no field of the value. `TopologyError` where one is
     no aggregate, or reads what the keys and values cannot have, or cannot do."""
     types: dict[str, SparkType | None] = {}
@@ -221,14 +225,14 @@ def _instead(aggregate: NamedAggregate, found: SparkType) -> str:
     return "take one plain value out of it by map_values before"
 
 
-def _result_serde_of(named: Mapping[str, NamedAggregate], types: Mapping[str, SparkType | None]) -> Serde:
+def result_serde_of(named: Mapping[str, NamedAggregate], types: Mapping[str, SparkType | None]) -> Serde:
     """JSON with one field per aggregate; with their types where all of them are known."""
     results = {name: _result_type(aggregate, types[name]) for name, aggregate in named.items()}
     fields = tuple(StructField(name, found) for name, found in results.items() if found is not None)
     return Json(fields_ddl(StructType(fields))) if len(fields) == len(results) else Json()
 
 
-def _aggregate_form(aggregate: NamedAggregate, found: SparkType | None) -> str:
+def aggregate_form(aggregate: NamedAggregate, found: SparkType | None) -> str:
     if aggregate.field is None:
         return aggregate.kind
     return f"{aggregate.kind}({aggregate.field}{'' if found is None else ':' + to_ddl(found)})"

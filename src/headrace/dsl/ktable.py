@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import TableJoins
+from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.stream_cursor import StreamCursor, checked_function, needed
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
@@ -17,6 +18,7 @@ from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
+    from headrace.dsl.grouped_table import KGroupedTable
     from headrace.dsl.kstream import KStream
 
 
@@ -44,6 +46,25 @@ class KTable(TableJoins, Displayable):
         """Give each key the value that `function` returns for its record."""
         make = partial(MapValues, of_table=True)
         return KTable(self.app, self.flow.apply("map_values", make, function, flows.WORKER, name, value=value), self.windows)
+
+    def group_by(
+        self,
+        selector: Any,
+        repartitioned: Repartitioned | None = None,
+        *,
+        key: Serde | None = None,
+        name: str | None = None,
+    ) -> KGroupedTable:
+        """Group the rows by the key that `selector` gives, a function of a row's record; a row of which it gives None is in no
+        group. Aggregates of the groups follow the table: what a row was is taken out, what it has become is put in.
+
+        `key` is the serde of the groups' keys, where an annotation does not say it. `hr.Repartitioned(...)` says how the
+        stream is written by which rows come to their groups. To group by what a function makes of the values, `map_values`
+        before.
+        """
+        from headrace.dsl.grouped_table import grouped_table  # a group gives tables, and a table groups
+
+        return grouped_table(self, selector, checked_options("group_by", repartitioned), key, name)
 
     def to_stream(self, *, emit: str = "round", name: str | None = None) -> KStream:
         """The updates as a stream: the last value of each changed key, once per round, or what `emit` says.

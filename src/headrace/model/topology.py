@@ -231,6 +231,8 @@ class Aggregate(Node):
     store: StoreSpec
     named: Mapping[str, NamedAggregate] | None = None
     function: Callable[..., Any] | None = None
+    of_changes: bool = False  # it is given `row_changes.RowChange`s: `function` puts a row in, `subtractor` takes one out
+    subtractor: Callable[..., Any] | None = None
     initial: Any = None
     merger: Callable[[Any, Any], Any] | None = None  # of a general aggregate's states, where sessions merge
     windows: AnyWindows | None = None

@@ -14,7 +14,7 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
-from headrace.core.topology.resolution import has_open_types, resolved, through_spark
+from headrace.core.topology.resolution import SerdeMakers, has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
 from headrace.driver.holding import kept, take_application
@@ -33,6 +33,7 @@ from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import JobReader, ProcessorStore, System
+from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state_files.files import StateFiles
@@ -222,4 +223,5 @@ def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
         )
 
     types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
-    return resolved(topology, types_of, serde_of_spark_type, Windowed, fits_spark_type)
+    makers = SerdeMakers(Windowed, RowChanges, Placements)
+    return resolved(topology, types_of, serde_of_spark_type, makers, fits_spark_type)

@@ -25,6 +25,7 @@ from headrace.model import topology as nodes
 from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.table_operators import GroupTable
 from headrace.model.topology import Function, Node, StoreSpec, Topology
 from headrace.model.windows import AnyWindows, SessionWindows
 
@@ -45,6 +46,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.Process: ("process", "processor", "timers", "value"),
     nodes.DropDuplicates: ("drop_duplicates", "by", "within"),
     nodes.Group: ("group",),
+    GroupTable: ("group_by", "function", "key"),
     nodes.Table: ("table-store",),
     nodes.TableFilter: ("filter", "function"),
     nodes.ToStream: ("to_stream", "emit"),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model import topology as t
+from headrace.model.table_operators import GroupTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> froz
     found: set[str] = set()
     while left:
         match _table_of(by_name, by_name[left.pop()]):
-            case t.Aggregate(name=name):
+            case t.Aggregate(name=name, of_changes=of_changes, parents=parents):
+                left.extend(parents if of_changes and name not in found else ())
                 found.add(name)
             case t.Table(name=name, parents=parents) | t.Join(sides=t.JoinSides.TABLE_TABLE, name=name, parents=parents):
                 left.extend(() if name in found else parents)
@@ -67,4 +69,6 @@ def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:
 
 
 def _is_view(node: t.Node) -> bool:
-    return isinstance(node, t.TableFilter) or (isinstance(node, t.MapValues) and node.of_table)
+    """A table whose updates are made one by one of another's. So are what groups of a table are told, on both sides of their
+    repartition stream."""
+    return isinstance(node, t.TableFilter | GroupTable | t.Group) or (isinstance(node, t.MapValues) and node.of_table)

@@ -7,7 +7,7 @@ says. `resolved` walks the topology once, parents first, and gives it back with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.topology.compatibility import with_spark_types
@@ -15,6 +15,7 @@ from headrace.core.topology.engine_prefix import ALL, runs_in_jvm
 from headrace.errors import TopologyError
 from headrace.model import topology as t
 from headrace.model.serde import Serde
+from headrace.model.table_operators import GroupTable
 
 Sides = tuple[Serde | None, Serde | None]
 
@@ -58,11 +59,20 @@ def through_spark(topology: t.Topology) -> t.Topology:
     return t.Topology(topology.application, tuple(nodes))
 
 
+@dataclass(frozen=True, slots=True)
+class SerdeMakers:
+    """The serdes that are made of others: of windowed keys, of changes of rows, of rows in their groups."""
+
+    windowed: Callable[[Serde], Serde]
+    changes: Callable[[Serde], Serde]
+    placed: Callable[[Serde, Serde], Serde]
+
+
 def resolved(
     topology: t.Topology,
     types_of: Callable[[t.Source, tuple[t.Node, ...]], tuple[str, str]],
     serde_of_type: Callable[[str], Serde | None],
-    windowed: Callable[[Serde], Serde],
+    makers: SerdeMakers,
     fits: Callable[[Serde, str], bool],
 ) -> tuple[t.Topology, Mapping[str, Sides]]:
     """The topology with its serdes filled in, and per operator the serdes of the keys and values that it gives.
@@ -89,7 +99,7 @@ def resolved(
             chains[node.name] = (source, (*chain, node))
         elif isinstance(node, t.Source):
             chains[node.name] = (node, ())
-        node, side = _with_sides(node, before, windowed)
+        node, side = _with_sides(node, before, makers)
         sides[node.name] = side
         if isinstance(node, t.Repartition):
             streams[node.stream] = (node.key, node.value)
@@ -150,7 +160,7 @@ def key_mismatch(join: str, left: Serde, right: Serde) -> TopologyError:
     )
 
 
-def _with_sides(node: t.Node, before: Sides, windowed: Callable[[Serde], Serde]) -> tuple[Any, Sides]:
+def _with_sides(node: t.Node, before: Sides, makers: SerdeMakers) -> tuple[Any, Sides]:
     """The operator with its open serdes taken from its parent, and the serdes of what it gives."""
     key, value = before
     match node:
@@ -164,9 +174,15 @@ def _with_sides(node: t.Node, before: Sides, windowed: Callable[[Serde], Serde])
             stores = tuple(with_spark_types(store, key, value) for store in node.stores)
             return replace(node, stores=stores), (node.key or key, node.value)
         case t.Aggregate():
-            result = node.key or (key if node.windows is None or key is None else windowed(key))
-            store = with_spark_types(node.store, key, node.value or value)
-            return replace(node, key=result, store=store, value=node.value or value), (result, node.value or value)
+            result = node.key or (key if node.windows is None or key is None else makers.windowed(key))
+            given = getattr(value, "inner", None) if node.of_changes else value  # within `RowChanges`
+            store = with_spark_types(node.store, key, node.value or given)
+            return replace(node, key=result, store=store, value=node.value or given), (result, node.value or given)
+        case GroupTable():
+            value = node.value or value
+            placed = None if node.key is None or value is None else makers.placed(node.key, value)
+            store = with_spark_types(node.store, key, placed)
+            return replace(node, store=store, value=value), (node.key, None if value is None else makers.changes(value))
         case t.DropDuplicates():
             return replace(node, store=with_spark_types(node.store, key, value)), before
         case t.Suppress():

@@ -17,6 +17,12 @@ UNKNOWN = "spark"  # in place of a serde: what Spark's type will say
 _KINDS = {
     "count": "counts",
     "named": "named aggregates",
+    "table-count": "counts of a grouped table",
+    "table-named": "named aggregates of a grouped table",
+    "table-reduce": "values folded by reduce() of a grouped table",
+    "table-aggregate": "states of aggregate(initial=, adder=, subtractor=)",
+    "grouped": "where the rows of a grouped table were sent",
+    "grouped-windows": "where the results of windows were sent that are grouped",
     "reduce": "values folded by reduce()",
     "aggregate": "states of aggregate(initial=, function=)",
     "table": "the values of a table",
@@ -97,7 +103,7 @@ def _serdes(old: FormParts, new: FormParts) -> Iterator[str]:
 
 
 def _details(old: FormParts, new: FormParts) -> Iterator[str]:
-    if old.kind != "named":
+    if not old.kind.endswith("named"):
         yield "its values " + ", now ".join("expire" if one.details == "expiring" else "never expire" for one in (old, new))
         return
     before, now = aggregates_in(old.details), aggregates_in(new.details)
@@ -137,7 +143,8 @@ def _window_words(parts: FormParts) -> str:
 
 def _kind(parts: FormParts) -> str:
     aggregates = ", ".join(f"{name}={_shown(one)}" for name, one in aggregates_in(parts.details).items())
-    return f"named aggregates ({aggregates})" if parts.kind == "named" else _KINDS.get(parts.kind, parts.what)
+    known = _KINDS.get(parts.kind, parts.what)
+    return f"{known} ({aggregates})" if parts.kind.endswith("named") else known
 
 
 def _shown(aggregate: str) -> str:

@@ -7,18 +7,21 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
+from headrace.model.table_operators import GroupTable
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
 from headrace.worker.operators.aggregate import VectorAggregateOperator
 from headrace.worker.operators.base import Operator
 from headrace.worker.operators.duplicates import DropDuplicatesOperator
+from headrace.worker.operators.group_table import GroupTableOperator
 from headrace.worker.operators.joins import StreamTableJoin, TableTableJoin
 from headrace.worker.operators.keyed import RecordAggregateOperator
 from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
+from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
 from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
@@ -39,6 +42,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Suppress: SuppressOperator,
     t.Table: TableOperator,
     t.TableFilter: TableFilterOperator,
+    GroupTable: GroupTableOperator,
     t.Process: ProcessOperator,
     t.DropDuplicates: DropDuplicatesOperator,
     t.ForEachRound: Operator,  # nothing is left to do: the driver gave the rows to the function
@@ -59,6 +63,8 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
         if isinstance(node.windows, SessionWindows):
             return SessionOperator(node, context)
         vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
+        if node.of_changes:
+            return NamedTableOperator(node, context) if vectorised else FoldedTableOperator(node, context)
         return VectorAggregateOperator(node, context) if vectorised else RecordAggregateOperator(node, context)
     if isinstance(node, t.Join):
         return _JOINS[node.sides](node, context)

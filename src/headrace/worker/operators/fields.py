@@ -63,10 +63,10 @@ def _array(rows: Rows, path: str, streams: list[tuple[str, int]]) -> tuple[Any, 
     if failures:
         return [None] * len(rows), failures
     names = rest.split(".") if rest else []
-    return [_inside(value, names) for value in objects] if names else objects, []
+    return [inside(value, names) for value in objects] if names else objects, []
 
 
-def _inside(value: Any, names: list[str]) -> Any:
+def inside(value: Any, names: list[str]) -> Any:
     for name in names:
         if value is None:
             return None

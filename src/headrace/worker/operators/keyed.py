@@ -78,13 +78,10 @@ class _Group:
     is_fresh: bool
     rows: tuple[int, int] | None = None
 
-    @property
-    def value(self) -> Any:
-        return None if self.state is ABSENT else self.state
-
 
 class RecordAggregateOperator(Operator):
-    """`reduce(function(old, new))` and `aggregate(initial, function(state, record))`, with or without windows."""
+    """`reduce(function(old, new))` and `aggregate(initial, function(state, record))`, with or without windows. What is folded
+    how is in `after` and the four methods behind it, which other aggregates replace."""
 
     node: t.Aggregate
 
@@ -95,17 +92,42 @@ class RecordAggregateOperator(Operator):
         self._groups: dict[bytes, _Group] = {}
         self._batches: list[Rows] = []
         self._key_serde: Any = None
-        self._value_serde: Serde | None = node.store.value or node.value
+        self.state_serde: Serde | None = node.store.value or node.value
         self._dirty = False
         self._updates: list[_Update] = []  # where each of them is requested
+
+    def after(self, before: Any, record: Any) -> Any:
+        """The state with a record in it; `ABSENT` for none."""
+        return state_after(self.node, self.state_serde, before, record)
+
+    def kept(self, state: Any) -> Any:
+        """A copy of a state, to go back to where `after` raises."""
+        return copied(state)
+
+    def result(self, state: Any) -> Any:
+        """What readers see of a state."""
+        return None if state is ABSENT else state
+
+    def read(self, data: bytes) -> Any:
+        """The state of its bytes."""
+        assert self.state_serde is not None
+        return self.state_serde.decode(data)
+
+    def stored(self, states: Sequence[Any]) -> list[bytes | None]:
+        """The bytes of states."""
+        assert self.state_serde is not None
+        stored, failures = self.state_serde.encode_many([self.result(state) for state in states])
+        assert not failures, f"a state that was encoded once: {failures[0][1]}"
+        found: list[bytes | None] = stored.to_pylist()
+        return found
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
         if not len(rows):
             return
         self._key_serde = rows.key.serde
-        if self._value_serde is None:
-            self._value_serde = rows.value.serde
+        if self.state_serde is None:
+            self.state_serde = rows.value.serde
         self._batches.append(rows)
         too_late = self._process(len(self._batches) - 1)
         if too_late:
@@ -143,18 +165,16 @@ class RecordAggregateOperator(Operator):
             pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
         missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
         stored = self.database.get_many(list(missing))
-        serde = self._value_serde
-        assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
-            state = ABSENT if data is None else serde.decode(data)
+            state = ABSENT if data is None else self.read(data)
             self._groups[layout] = _Group(key, start, layout, state, state is ABSENT)
 
     def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
         """Put a record into all its windows; where the function raises at one of them, into none."""
         # the function may change a state in place, and then raise
-        kept = [group.state if group.state is ABSENT else copied(group.state) for group in groups]
+        kept = [group.state if group.state is ABSENT else self.kept(group.state) for group in groups]
         try:
-            states = [state_after(self.node, self._value_serde, group.state, record) for group in groups]
+            states = [self.after(group.state, record) for group in groups]
         except BaseException:
             for group, state in zip(groups, kept, strict=True):
                 group.state = state
@@ -163,25 +183,23 @@ class RecordAggregateOperator(Operator):
             group.state, group.rows = state, row
             self._dirty = True
             if self.gives_each:
-                self._updates.append((group.key, group.start, copied(group.value), row))
+                self._updates.append((group.key, group.start, copied(self.result(group.state)), row))
 
     def finish(self) -> None:
         if not self._dirty:
             self._reset()
             return
-        database, serde = self.database, self._value_serde
-        assert serde is not None
+        database = self.database
         groups = [group for group in self._groups.values() if group.rows is not None]
-        stored, failures = serde.encode_many([group.value for group in groups])
-        assert not failures, f"a state that was encoded once: {failures[0][1]}"
+        stored = self.stored([group.state for group in groups])
         fresh: list[tuple[bytes, bytes, int]] = []
-        for group, data in zip(groups, stored.to_pylist(), strict=True):
+        for group, data in zip(groups, stored, strict=True):
             database.put(group.layout, data)
             if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
                 due_us = self._windows.expires_us(group.start + self._windows.size_us)
                 fresh.append((group.key, group.layout, due_us))
         expire(self.context, self.node.store.kept_in, fresh)
-        self._emit(self._updates if self.gives_each else _last_updates(groups))
+        self._emit(self._updates if self.gives_each else self._last_updates(groups))
         self._reset()
 
     def _emit(self, updates: list[_Update]) -> None:
@@ -193,14 +211,13 @@ class RecordAggregateOperator(Operator):
             serde: Any = self.node.key
             starts = np.array([start for _, start, *_ in updates], np.int64)
             key = Field(serde, raw=serde.encode_parts(key.raw, starts, starts + self._windows.size_us))
-        value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
+        value = Field(self.node.value or self.state_serde, objects=[value for _, _, value, _ in updates])
         self.forward(replace(origins, key=key, value=value, headers=None))
+
+    def _last_updates(self, groups: list[_Group]) -> list[_Update]:
+        """Of each group what it has become, in the order of the records that did it."""
+        changed = [(group.key, group.start, self.result(group.state), group.rows) for group in groups if group.rows is not None]
+        return sorted(changed, key=lambda update: update[3])
 
     def _reset(self) -> None:
         self._groups, self._batches, self._dirty, self._updates = {}, [], False, []
-
-
-def _last_updates(groups: list[_Group]) -> list[_Update]:
-    """Of each group what it has become, in the order of the records that did it."""
-    changed = [(group.key, group.start, group.value, group.rows) for group in groups if group.rows is not None]
-    return sorted(changed, key=lambda update: update[3])
