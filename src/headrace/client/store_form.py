@@ -23,6 +23,7 @@ from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
+from headrace.serdes.foreign_keys import VERSION_BYTES
 from headrace.serdes.json_serde import Json
 from headrace.serdes.messagepack import MessagePack
 from headrace.serdes.row_changes import Placements, RowChanges
@@ -39,7 +40,7 @@ _NULL = 2
 class StoreForm:
     """What the bytes of a store mean. `result` is the serde of what users see, which `count` and named do not store.
 
-    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many of 8 bytes precede a value;
+    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many numbers of 8 bytes precede a value;
     the first of them is when it expires (`expires`), or when the window ends that begins at the sub-key's time (`ends`).
     """
 
@@ -106,7 +107,7 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     ends = parts.gap_us is not None or is_of_windows
     by_time = size_us is not None or ends or kind in ("window", JOINED)
     expires = kind == "window" or details == "expiring"
-    times = 2 if kind == "suppress" else int(expires or ends)
+    times = {"suppress": 2, "results": VERSION_BYTES // TIME_BYTES}.get(kind, int(expires or ends))
     return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
 
 

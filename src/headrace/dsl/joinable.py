@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.dsl.foreign_key_joins import ForeignKeyBuild
 from headrace.dsl.joins import JoinArguments, JoinBuild
 from headrace.dsl.windows import Duration
 from headrace.errors import TopologyError
@@ -133,20 +134,41 @@ class TableJoins:
     flow: StreamCursor
 
     def join(
-        self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
+        self,
+        other: KTable,
+        joiner: Any,
+        *,
+        foreign_key: Any = None,
+        name: str | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
     ) -> KTable:
         """Join with another table: a table of the keys that both have. `joiner` as that of streams.
 
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
         With `to_stream(emit="each")`, one for each update of either side.
+
+        With `foreign_key`, a function of a row's record that gives a key of the other table, each row is joined with the row
+        of that key: many with one. The result has this table's keys, and follows both sides and the foreign key. A row for
+        which it gives None has no result.
         """
-        return self._joined(other, JoinArguments("join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("join", joiner, name, value, store), foreign_key)
 
     def left_join(
-        self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
+        self,
+        other: KTable,
+        joiner: Any,
+        *,
+        foreign_key: Any = None,
+        name: str | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
     ) -> KTable:
-        """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
-        return self._joined(other, JoinArguments("left_join", joiner, name, value, store))
+        """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks.
+
+        `foreign_key` as of `join`; a row for which it gives None is joined with None.
+        """
+        return self._joined(other, JoinArguments("left_join", joiner, name, value, store), foreign_key)
 
     def outer_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
@@ -154,14 +176,15 @@ class TableJoins:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
         return self._joined(other, JoinArguments("outer_join", joiner, name, value, store))
 
-    def _joined(self, other: object, arguments: JoinArguments) -> KTable:
+    def _joined(self, other: object, arguments: JoinArguments, foreign_key: Any = None) -> KTable:
         from headrace.dsl.ktable import KTable  # which is one of these
 
         if not isinstance(other, TableJoins):
             raise _not_joinable(other, arguments, "a table")
         _check_app(self.app, other.app, arguments)
-        build = JoinBuild(arguments, self.flow, other.flow)
-        return KTable(self.app, build.of(JoinSides.TABLE_TABLE))
+        if foreign_key is not None:
+            return KTable(self.app, ForeignKeyBuild(arguments, foreign_key, self.flow, other.flow).built())
+        return KTable(self.app, JoinBuild(arguments, self.flow, other.flow).of(JoinSides.TABLE_TABLE))
 
 
 def _not_joinable(other: object, arguments: JoinArguments, expected: str) -> TopologyError:

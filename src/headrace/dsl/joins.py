@@ -75,15 +75,15 @@ class JoinBuild:
     def of(self, sides: JoinSides) -> StreamCursor:
         """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
         least = Sides(side for side, flow in ((_LEFT, self.left), (_RIGHT, self.right)) if not flow.is_by_key)
-        if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
+        if not has_loop(self.builder):  # one that is there already is an error of its own, and said later
             for repartitioned in _ways(least):
                 try:
                     with self.builder.all_or_nothing():
                         joined = self._joined(sides, repartitioned)
-                        if _has_loop(self.builder):
-                            raise _LoopError
+                        if has_loop(self.builder):
+                            raise LoopError
                         return joined
-                except _LoopError:
+                except LoopError:
                     continue
         with self.builder.all_or_nothing():
             return self._joined(sides, least)
@@ -186,11 +186,11 @@ class JoinBuild:
         return left.put(arguments.operator, node, arguments.name, value=side)
 
 
-class _LoopError(Exception):
+class LoopError(Exception):
     """The topology as just built would read what it writes."""
 
 
-def _has_loop(builder: Builder) -> bool:
+def has_loop(builder: Builder) -> bool:
     try:
         sub_topologies_of(builder.topology())
     except TopologyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.model.serde import Serde
-from headrace.model.topology import Function, Node, StoreSpec
+from headrace.model.topology import Function, Join, Node, StoreSpec
 from headrace.model.windows import AnyWindows
 
 
@@ -24,3 +24,36 @@ class GroupTable(Node):
     value: Serde | None = None
     windows: AnyWindows | None = None
     by_inner_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SendByForeignKey(Node):
+    """Sends each row of a table to where its foreign key is: a key of another table, of serde `key`, which `function` gives.
+
+    Its store remembers under which foreign key a row was sent. `keeps_all`: rows without a foreign key have a result too.
+    """
+
+    store: StoreSpec
+    function: Function
+    key: Serde | None = None
+    value: Serde | None = None
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class JoinByForeignKey(Join):
+    """Parents: what `SendByForeignKey` said of the left table's rows, whose values are of `left_value` and whose keys are of
+    `table_key`; and the right table."""
+
+    left_value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ForeignKeyResults(Node):
+    """The table that a join by foreign keys gives: of each row the newest result, whichever task it came from.
+
+    `stores`: the results; and what is known of rows that have none, as long as an older result may still come.
+    """
+
+    stores: tuple[StoreSpec, ...]
+    value: Serde | None = None

@@ -272,6 +272,7 @@ class JoinSides(StrEnum):
     STREAM_TABLE = "stream-table"
     STREAM_GLOBAL = "stream-global"
     TABLE_TABLE = "table-table"
+    FOREIGN_KEY = "foreign-key"  # two tables, the left one read by its foreign key (`table_operators.JoinByForeignKey`)
     STREAM_STREAM = "stream-stream"
 
 

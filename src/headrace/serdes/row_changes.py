@@ -74,8 +74,8 @@ def unpacked_place(data: bytes) -> tuple[bytes, bytes]:
     return data[_LENGTH.size : end], data[end:]
 
 
-class _Pairs:
-    """What both serdes have in common: values that are pairs, one after the other, and no Spark type."""
+class Pairs:
+    """What serdes of several values in one have in common: one goes after the other, and Spark has no type for them."""
 
     form: str
     spark_type: str | None = None
@@ -101,7 +101,7 @@ class _Pairs:
         return hash(self.form)
 
 
-class RowChanges(_Pairs):
+class RowChanges(Pairs):
     """The serde of changes of rows whose values `inner` encodes."""
 
     def __init__(self, inner: Serde) -> None:
@@ -115,7 +115,7 @@ class RowChanges(_Pairs):
         return RowChange(*(None if side is None else self.inner.decode(side) for side in unpacked_change(data)))
 
 
-class Placements(_Pairs):
+class Placements(Pairs):
     """The serde of rows as a store keeps them that remembers where they were sent: `group` encodes the keys of groups."""
 
     def __init__(self, group: Serde, inner: Serde) -> None:

@@ -20,6 +20,7 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
+from headrace.model.table_operators import ForeignKeyResults
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
@@ -107,6 +108,7 @@ class TaskRun:
         self.opened_s = self.waited_to_open_s = 0.0  # how long it took to open its state, and how much of that was waiting
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
+        self._expires |= any(isinstance(n, ForeignKeyResults) for n in program.nodes)
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
         self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
         self._keeps_marks = self._expires or bool(self._suppressing)

@@ -25,7 +25,7 @@ from headrace.model import topology as nodes
 from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.table_operators import GroupTable
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, JoinByForeignKey, SendByForeignKey
 from headrace.model.topology import Function, Node, StoreSpec, Topology
 from headrace.model.windows import AnyWindows, SessionWindows
 
@@ -47,6 +47,8 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.DropDuplicates: ("drop_duplicates", "by", "within"),
     nodes.Group: ("group",),
     GroupTable: ("group_by", "function", "key"),
+    SendByForeignKey: ("foreign-key", "function", "key"),
+    ForeignKeyResults: ("join-results", "value"),
     nodes.Table: ("table-store",),
     nodes.TableFilter: ("filter", "function"),
     nodes.ToStream: ("to_stream", "emit"),
@@ -54,6 +56,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
     nodes.ForEachRound: ("for_each_round", "function"),
     nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "before", "after", "kept"),
+    JoinByForeignKey: ("join", "sides", "function", "value"),
     nodes.Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
 }
 _ALWAYS = ("key", "value", "partitioner")  # said where there is none too

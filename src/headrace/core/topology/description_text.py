@@ -162,6 +162,8 @@ def _partitioner_parts(operator: dict[str, Any]) -> list[str]:
 
 
 def _join_parts(operator: dict[str, Any]) -> list[str]:
+    if operator["sides"] == "foreign-key":
+        return ["table with table, by the foreign key"]
     left, right = operator["sides"].split("-")
     parts = [f"{left} with {'global table' if right == 'global' else right}"]
     if "key_of" in operator:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model import topology as t
-from headrace.model.table_operators import GroupTable
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,11 @@ def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> froz
             case t.Aggregate(name=name, of_changes=of_changes, parents=parents):
                 left.extend(parents if of_changes and name not in found else ())
                 found.add(name)
-            case t.Table(name=name, parents=parents) | t.Join(sides=t.JoinSides.TABLE_TABLE, name=name, parents=parents):
+            case (
+                t.Table(name=name, parents=parents)
+                | ForeignKeyResults(name=name, parents=parents)
+                | t.Join(sides=t.JoinSides.TABLE_TABLE | t.JoinSides.FOREIGN_KEY, name=name, parents=parents)
+            ):
                 left.extend(() if name in found else parents)
                 found.add(name)
             case t.Source(of_table=True, stream=stream) if stream in writers:
@@ -71,4 +75,5 @@ def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:
 def _is_view(node: t.Node) -> bool:
     """A table whose updates are made one by one of another's. So are what groups of a table are told, on both sides of their
     repartition stream."""
-    return isinstance(node, t.TableFilter | GroupTable | t.Group) or (isinstance(node, t.MapValues) and node.of_table)
+    is_map = isinstance(node, t.MapValues) and node.of_table
+    return is_map or isinstance(node, t.TableFilter | GroupTable | SendByForeignKey | t.Group)

@@ -15,7 +15,7 @@ from headrace.core.topology.engine_prefix import ALL, runs_in_jvm
 from headrace.errors import TopologyError
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.model.table_operators import GroupTable
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, JoinByForeignKey, SendByForeignKey
 
 Sides = tuple[Serde | None, Serde | None]
 
@@ -168,6 +168,12 @@ def _with_sides(node: t.Node, before: Sides, makers: SerdeMakers) -> tuple[Any, 
             return node, (node.key, node.value)
         case t.SelectKey():
             return node, (node.key, value)
+        case SendByForeignKey():
+            return node, (node.key, None)  # its serdes are known: they are said to what writes it
+        case JoinByForeignKey():
+            return node, (node.table_key, node.value)
+        case ForeignKeyResults():
+            return node, (key, node.value)
         case t.MapValues() | t.FlatMapValues() | t.Join():
             return node, (key, node.value)
         case t.Process():

@@ -7,13 +7,18 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
-from headrace.model.table_operators import GroupTable
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
 from headrace.worker.operators.aggregate import VectorAggregateOperator
 from headrace.worker.operators.base import Operator
 from headrace.worker.operators.duplicates import DropDuplicatesOperator
+from headrace.worker.operators.foreign_keys import (
+    ForeignKeyJoin,
+    ForeignKeyResultsOperator,
+    SendByForeignKeyOperator,
+)
 from headrace.worker.operators.group_table import GroupTableOperator
 from headrace.worker.operators.joins import StreamTableJoin, TableTableJoin
 from headrace.worker.operators.keyed import RecordAggregateOperator
@@ -43,12 +48,15 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Table: TableOperator,
     t.TableFilter: TableFilterOperator,
     GroupTable: GroupTableOperator,
+    SendByForeignKey: SendByForeignKeyOperator,
+    ForeignKeyResults: ForeignKeyResultsOperator,
     t.Process: ProcessOperator,
     t.DropDuplicates: DropDuplicatesOperator,
     t.ForEachRound: Operator,  # nothing is left to do: the driver gave the rows to the function
 }
 
 _JOINS: dict[t.JoinSides, Callable[[Any, Any], Operator]] = {
+    t.JoinSides.FOREIGN_KEY: ForeignKeyJoin,
     t.JoinSides.STREAM_TABLE: StreamTableJoin,
     t.JoinSides.STREAM_GLOBAL: StreamTableJoin,
     t.JoinSides.TABLE_TABLE: TableTableJoin,

@@ -65,7 +65,7 @@ class JoinOperator(Operator):
         return self.keyed(self.without(rows, rows.key.bytes()[1]))
 
 
-def _joined_table(operator: Operator) -> TableOperator:
+def joined_table(operator: Operator) -> TableOperator:
     assert isinstance(operator, TableOperator), f"{operator.node.name!r} is no table; building the join must have made one"
     operator.is_joined = True
     return operator
@@ -83,7 +83,7 @@ class StreamTableJoin(JoinOperator, GatheringOperator):
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         if parent != self.node.parents[1]:
             return self
-        self._table = _joined_table(operator)
+        self._table = joined_table(operator)
         return None
 
     def finish(self) -> None:
@@ -146,7 +146,7 @@ class TableTableJoin(JoinOperator):
         self._tables: dict[str, TableOperator] = {}
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
-        self._tables[parent] = _joined_table(operator)
+        self._tables[parent] = joined_table(operator)
         return None
 
     def finish(self) -> None:
@@ -170,7 +170,7 @@ class TableTableJoin(JoinOperator):
             self.forward(merged_by_number(parts, updates))
 
     def _last_updates(self, changed: list[Rows]) -> _Updates:
-        rows = last_per_key(merged_by_rank([_keys_of(updates) for updates in changed]))
+        rows = last_per_key(merged_by_rank([keys_of(updates) for updates in changed]))
         keys = rows.key.bytes()[0].to_pylist()
         left, right = (self._tables[parent] for parent in self.node.parents)
         before = list(zip(left.before(keys), right.before(keys), strict=True))
@@ -178,7 +178,7 @@ class TableTableJoin(JoinOperator):
 
     def _each_update(self, changed: Mapping[str, Rows]) -> _Updates:
         parents = [parent for parent in dict.fromkeys(self.node.parents) if parent in changed]
-        every = Rows.concat([_keys_of(changed[parent]) for parent in parents])
+        every = Rows.concat([keys_of(changed[parent]) for parent in parents])
         made_by = [parent for parent in parents for _ in range(len(changed[parent]))]
         values = [value for parent in parents for value in changed[parent].value.bytes()[0].to_pylist()]
         keys = every.key.bytes()[0].to_pylist()
@@ -205,7 +205,7 @@ class TableTableJoin(JoinOperator):
         return there[:, 0] if self.node.kind is t.JoinKind.LEFT else there.any(axis=1)
 
 
-def _keys_of(rows: Rows) -> Rows:
+def keys_of(rows: Rows) -> Rows:
     """The rows with nothing but their keys, in the form that those of other tables have as well."""
     key = Field(rows.key.serde, raw=rows.key.bytes()[0])
     return replace(rows, key=key, value=Field(None, raw=pa.nulls(len(rows), pa.binary())), headers=None)

@@ -1,0 +1,284 @@
+"""Joins of tables by foreign keys, in three steps, each by another key.
+
+A task of the left table sends each row to where its foreign key is (`SendByForeignKeyOperator`). There it is kept, is joined
+with the right table's row, now and whenever that changes, and the result is sent to where the left row's key is
+(`ForeignKeyJoin`). There the newest result of each row is the table (`ForeignKeyResultsOperator`).
+
+The results of a row may come from several tasks, where its foreign key has changed, and in any order. So all that is said of a
+row has a version, which grows with the rounds of the task that has the row, and a result of a former version is dropped. What
+is known of a row that has no result has to be kept until none of a former version can come any more: until the watermark has
+come to where it was when the row was sent. All tasks between have read by then what was sent up to there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from headrace.core.keys.key_layout import SUB_BYTES_MAX, state_key, time_bytes, time_from
+from headrace.model import topology as t
+from headrace.model.serde import Serde
+from headrace.model.table_operators import ForeignKeyResults, JoinByForeignKey, SendByForeignKey
+from headrace.serdes.foreign_keys import (
+    NEVER_US,
+    VERSION_BYTES,
+    AnswerBytes,
+    Answers,
+    Subscription,
+    Subscriptions,
+    Told,
+    answer_of,
+    packed,
+    subscription_of,
+    version_of,
+)
+from headrace.worker.batch_keys import state_keys
+from headrace.worker.checkpoints import round_id_of
+from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field
+from headrace.worker.operators.expiry import expire, forget_expiry
+from headrace.worker.operators.joins import JoinOperator, joined_table, keys_of
+from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
+from headrace.worker.operators.table_sending import Move, TableSender, Update
+from headrace.worker.operators.tables import TableOperator, last_per_key
+from headrace.worker.rows import Rows
+
+_NO_KEY, _WITH_KEY = b"\0", b"\1"
+_AFTER_ALL_SUBS = b"\xff" * SUB_BYTES_MAX
+
+
+class SendByForeignKeyOperator(TableSender):
+    """Store: key of the table -> 1 and the bytes of the foreign key, or 0 where the row has none and a result all the same."""
+
+    node: SendByForeignKey
+
+    def __init__(self, node: SendByForeignKey, context: Context) -> None:
+        super().__init__(node, context)
+        self.drops_null_keys = not node.keeps_all
+        round_id = round_id_of(context.plan.round_id)
+        self._versions = (version_of(round_id.epoch, round_id.number, number) for number in count())
+
+    def told_serde(self, value: Serde) -> Serde:
+        return Subscriptions()
+
+    def moved(self, updates: Sequence[Update], known: Mapping[bytes, bytes | None]) -> list[Move]:
+        watermark_us = self.context.watermark_us
+        settled_us = NEVER_US if watermark_us is None else watermark_us + 1
+        now, moves = dict(known), list[Move]()
+        for update in updates:
+            place, before = update.place, now[update.place.layout]
+            was_at = before[1:] if before is not None and before[:1] == _WITH_KEY else None
+            after = now[place.layout] = self._entry_of(update)
+            version, row = next(self._versions), place.key
+            told: list[tuple[bytes | None, Subscription]] = []
+            if update.goes_to is not None:
+                if was_at is not None and was_at != update.goes_to:
+                    told.append((was_at, Subscription(Told.HAS_MOVED, row, version, settled_us)))
+                told.append((update.goes_to, Subscription(Told.IS_HERE, row, version, settled_us, update.value)))
+            elif before is not None or after is not None:
+                told.append((was_at, Subscription(Told.IS_NOWHERE, row, version, settled_us, update.value)))
+            moves.append(Move(update.number, place, before, after, [(key, packed(one)) for key, one in told]))
+        return moves
+
+    def _entry_of(self, update: Update) -> bytes | None:
+        if update.goes_to is not None:
+            return _WITH_KEY + update.goes_to
+        return _NO_KEY if self.node.keeps_all and update.value is not None else None
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What the store has of a row under its foreign key."""
+
+    row: bytes
+    version: bytes
+    settled_us: int
+    value: bytes
+
+
+_kept_of = msgspec.msgpack.Decoder(_Kept).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of."""
+
+    at: int
+    row: bytes
+    version: bytes
+    settled_us: int
+    left: bytes | None
+    right: bytes | None
+
+
+class ForeignKeyJoin(JoinOperator, GatheringOperator):
+    """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round the result of each
+    row that has changed, or whose other side has; where every update is requested, one for each. Store: foreign key | digest of
+    the left row's key -> that key, version, value."""
+
+    node: JoinByForeignKey
+
+    def __init__(self, node: JoinByForeignKey, context: Context) -> None:
+        super().__init__(node, context)
+        self._table: TableOperator | None = None
+
+    @property
+    def database(self) -> Any:
+        return self.context.database(self.node.stores[0].kept_in)
+
+    def inlet(self, parent: str, operator: Operator) -> Operator | None:
+        if parent != self.node.parents[1]:
+            return self
+        self._table = joined_table(operator)
+        return None
+
+    def finish(self) -> None:
+        assert self._table is not None
+        told = merged_by_rank(self.release()) if self.held else None
+        updates = self._table.updates
+        if updates is not None and not self.gives_each:
+            updates = last_per_key(updates)
+        parts = [rows for rows in (told, updates) if rows is not None]
+        if not parts:
+            return
+        every = Rows.concat([keys_of(rows) for rows in parts])
+        said = [] if told is None else [subscription_of(data) for data in told.value.bytes()[0].to_pylist()]
+        new = [] if updates is None else updates.value.bytes()[0].to_pylist()
+        results = list(self._results_of(every, said, new))
+        if not self.gives_each:
+            results = list({one.row: one for one in results}.values())
+        self._give(every, results)
+
+    def _results_of(self, every: Rows, said: Sequence[Subscription], new: Sequence[bytes | None]) -> Iterator[_Result]:
+        """`every`: the keys of what was said, then of the right table's updates. Of single updates each is taken at its own
+        place; of the last ones of a round all that was said before is joined with them already."""
+        assert self._table is not None
+        keys = every.key.bytes()[0].to_pylist()
+        known = [key for key in dict.fromkeys(keys) if key is not None]
+        of_table = self._table.before(known) if self.gives_each else self._table.after(known)
+        right = dict(zip(known, of_table, strict=True))
+        order = np.argsort(every.rank, kind="stable").tolist() if self.gives_each else range(len(every))
+        for at in order:
+            key = keys[at]
+            if at < len(said):
+                yield from self._told(at, key, said[at], right.get(key))
+                continue
+            right[key] = new[at - len(said)]
+            for _, stored in self.database.scan(state_key(key), state_key(key, _AFTER_ALL_SUBS)):
+                kept = _kept_of(stored)
+                yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
+
+    def _told(self, at: int, key: bytes | None, said: Subscription, right: bytes | None) -> Iterator[_Result]:
+        if key is not None:
+            layout = state_key(key, xxhash.xxh3_128_digest(said.row))
+            is_here = said.told is Told.IS_HERE and said.value is not None
+            self.database.put(
+                layout, packed(_Kept(said.row, said.version, said.settled_us, said.value)) if is_here and said.value else None
+            )
+        if said.told is not Told.HAS_MOVED:
+            there = right if said.told is Told.IS_HERE else None
+            yield _Result(at, said.row, said.version, said.settled_us, said.value, there)
+
+    def _give(self, every: Rows, results: Sequence[_Result]) -> None:
+        if not results:
+            return
+        rows = every.take(np.array([one.at for one in results], np.int64))
+        rows = replace(rows, key=binary_field(self.node.table_key, [one.row for one in results]))
+        numbered, is_left = rows.numbered(), self.node.kind is t.JoinKind.LEFT
+        joined = np.array([one.left is not None and (is_left or one.right is not None) for one in results], bool)
+        parts = []
+        if joined.any():
+            sides = [(results[at].left, results[at].right) for at in np.flatnonzero(joined).tolist()]
+            left, right = zip(*sides, strict=True)
+            given = self.encoded(self.results(numbered.where(joined), *self._fields(left, right)))
+            parts.append(self._answers(given, results, given.value.bytes()[0].to_pylist()))
+        if not joined.all():
+            others = numbered.where(~joined)
+            parts.append(self._answers(others, results, [None] * len(others)))
+        if parts := [part for part in parts if len(part)]:
+            self.forward(merged_by_number(parts, rows))
+
+    def _fields(self, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> Any:
+        assert self._table is not None
+        return binary_field(self.node.left_value, left), binary_field(self._table.serde, right)
+
+    def _answers(self, rows: Rows, results: Sequence[_Result], values: Sequence[bytes | None]) -> Rows:
+        """The rows, whose ranks are the numbers of their results, with what is told to where the left row is."""
+        assert self.node.value is not None
+        said = (results[number] for number in rows.rank.tolist())
+        answers = [packed((one.version, one.settled_us, value)) for one, value in zip(said, values, strict=True)]
+        return replace(rows, value=binary_field(Answers(self.node.value), answers))
+
+
+class ForeignKeyResultsOperator(GatheringOperator):
+    """The newest result of each row. Stores: key of the left table -> version and value; and for a row that has no result,
+    version and the time from which on no older one can come."""
+
+    node: ForeignKeyResults
+
+    def finish(self) -> None:
+        if not self.held:
+            return
+        rows = merged_by_rank(self.release())
+        keys = rows.key.bytes()[0].to_pylist()
+        answers = [answer_of(data) for data in rows.value.bytes()[0].to_pylist()]
+        before = self._known(list(dict.fromkeys(keys)))
+        now, given = dict(before), list[int]()
+        for at, (key, answer) in enumerate(zip(keys, answers, strict=True)):
+            known = now[key]
+            if known is not None and answer.version < known.version:
+                continue  # of a foreign key that the row had before
+            now[key] = answer
+            if answer.value is not None or _has_value(known):
+                given.append(at)
+        for key, answer_now in now.items():
+            self._keep(key, before[key], answer_now)
+        self.passing = frozenset(key for key in now if not _has_value(before[key]) and not _has_value(now[key]))
+        if given:
+            value = binary_field(self.node.value, [answers[at].value for at in given])
+            updates = replace(rows.take(np.array(given, np.int64)), value=value)
+            self.forward(updates if self.gives_each else self._last(updates))
+
+    def _last(self, updates: Rows) -> Rows:
+        last = last_per_key(updates)
+        return last.where(np.array([key not in self.passing for key in last.key.bytes()[0].to_pylist()], bool))
+
+    @property
+    def _databases(self) -> tuple[Any, Any]:
+        results, gone = self.node.stores
+        return self.context.database(results.kept_in), self.context.database(gone.kept_in)
+
+    def _known(self, keys: Sequence[bytes]) -> dict[bytes, AnswerBytes | None]:
+        layouts = state_keys(keys)
+        found = {}
+        for key, stored, gone in zip(keys, *(database.get_many(layouts) for database in self._databases), strict=True):
+            found[key] = None
+            if stored is not None:
+                found[key] = AnswerBytes(stored[:VERSION_BYTES], NEVER_US, stored[VERSION_BYTES:])
+            elif gone is not None:
+                found[key] = AnswerBytes(gone[:VERSION_BYTES], time_from(gone[VERSION_BYTES:]))
+        return found
+
+    def _keep(self, key: bytes, before: AnswerBytes | None, now: AnswerBytes | None) -> None:
+        if now is None or now is before:
+            return
+        layout, (results, gone), database = state_key(key), self._databases, self.node.stores[1].kept_in
+        if before is not None and before.value is None:
+            gone.delete(layout)
+            forget_expiry(self.context, database, key, layout, before.settled_us)
+        if now.value is not None:
+            results.put(layout, now.version + now.value)
+            return
+        if _has_value(before):
+            results.delete(layout)
+        watermark_us = self.context.watermark_us
+        if watermark_us is None or watermark_us < now.settled_us:
+            gone.put(layout, now.version + time_bytes(now.settled_us))
+            expire(self.context, database, [(key, layout, now.settled_us)])
+
+
+def _has_value(answer: AnswerBytes | None) -> bool:
+    return answer is not None and answer.value is not None
