@@ -71,6 +71,7 @@ soak: java venv-dev
 	$(VENV)/bin/python -m pytest -q -m soak tests
 	HEADRACE_TEST_REQUESTS=10000 $(VENV)/bin/python -m pytest -q tests/operations/test_guard.py
 	HEADRACE_TEST_CLUSTER_STEPS=all $(VENV)/bin/python -m pytest -q tests/cluster_faults/test_faults.py
+	HEADRACE_TEST_HISTORIES=1000 $(VENV)/bin/python -m pytest -q tests/operators/test_foreign_keys.py
 	HEADRACE_TEST_DEMO_FLIGHTS=336776 $(VENV)/bin/python -m pytest -q tests/demo/test_demo_kafka.py
 
 clean:

@@ -212,6 +212,7 @@ class SlowJob:
         assert found == Counter(key for key, _, _ in self.sent), "no record is lost, none is counted twice"
 
 
+@pytest.mark.soak
 def test_a_round_that_takes_long_is_stopped_at_once(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_round_that_takes_long_is_stopped_at_once(
     job.finish(driver)
 
 
+@pytest.mark.soak
 def test_a_round_that_takes_long_is_cut_short_for_a_new_plan(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
@@ -289,6 +291,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.soak
 def test_executors_that_cannot_do_the_work_get_none(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:

@@ -82,6 +82,7 @@ def test_an_application_with_expressions_and_state_runs_there(apart: Apart) -> N
     assert address == apart.master.removeprefix("spark://").partition(":")[0]
 
 
+@pytest.mark.soak
 def test_a_round_that_takes_long_hears_that_it_is_to_stop(apart: Apart) -> None:
     """The executor connects with a port of the driver."""
     log = apart.root / "worked.log"

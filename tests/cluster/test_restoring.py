@@ -65,9 +65,10 @@ def process_of(cluster: Cluster, world: Clustered, machine: str) -> int | None:
     return None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("lanes", "is_killed"),
-    [pytest.param(1, False, marks=pytest.mark.soak), (PARTITIONS, True)],
+    [(1, False), (PARTITIONS, True)],
     ids=["in a lane with the others", "in lanes of their own, and its executor is killed in the midst"],
 )
 def test_a_large_state_is_restored_while_the_other_tasks_commit(

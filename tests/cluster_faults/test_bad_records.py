@@ -62,6 +62,7 @@ def explained(driver: Driver, world: Mixed, least: int) -> str:
     return f"{world.dead_letters().total()} of {least} dead letters: {driver.ask(status=True)}"
 
 
+@pytest.mark.soak
 def test_each_bad_record_is_dead_lettered_once(cluster: FaultyCluster, driver: Driver, world: Mixed, job_keys: Keys) -> None:
     """In small rounds and in large ones, whose rows cross machines; what Spark runs elsewhere declines."""
     draw = random.Random(26)

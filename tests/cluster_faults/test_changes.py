@@ -36,6 +36,7 @@ def test_a_stream_that_grows(cluster: FaultyCluster, driver: Driver, world: Faul
     assert {one.task for one in world.done()} == set(homes)
 
 
+@pytest.mark.soak
 def test_another_scale_and_back(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """The slices of a task are where it was."""
     world.create()
@@ -52,6 +53,7 @@ def test_another_scale_and_back(cluster: FaultyCluster, driver: Driver, world: F
         world.judge()
 
 
+@pytest.mark.soak
 def test_a_rewind_of_the_state(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """All is read again, and counted once; tasks stay where they are."""
     world.create()
@@ -68,6 +70,7 @@ def test_a_rewind_of_the_state(cluster: FaultyCluster, driver: Driver, world: Fa
     assert all(homes[one.task] == one.host for one in world.replayed())
 
 
+@pytest.mark.soak
 def test_until_caught_up_with_an_executor_that_dies(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_machine_that_loses_power_in_a_commit(
         assert world.job_model() == 1 and not world.changes()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("step", STILL_AT)
 def test_a_machine_that_stands_still_and_wakes(
     cluster: FaultyCluster, driver: Driver, traps: Traps, world: Faulty, job_keys: Keys, step: int

@@ -23,6 +23,7 @@ Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 
 
+@pytest.mark.soak
 def test_a_job_that_starts_before_its_executors_waits_for_them(
     all_machines: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
@@ -90,6 +91,7 @@ def test_machines_are_known_by_what_a_class_says_of_their_disks(
         assert {one.host for one in world.done() if homes[one.task] == disk} == names
 
 
+@pytest.mark.soak
 def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: FaultyCluster, driver: Driver) -> None:
     """As where an executor dies between the plan of a round and its schedule; the others of the round are there."""
 
@@ -123,6 +125,7 @@ def test_rounds_end_within_seconds_where_an_executor_dies(
     assert all(homes[one.task] == one.host for one in world.done()), "what ran elsewhere has declined"
 
 
+@pytest.mark.soak
 def test_an_executor_that_stands_still_is_replaced(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
@@ -142,6 +145,7 @@ def test_an_executor_that_stands_still_is_replaced(
         assert (world.job_model(), world.changes()) == (1, [])
 
 
+@pytest.mark.soak
 def test_after_a_restart_elsewhere_the_tasks_are_at_home_and_restore_nothing(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:

@@ -145,6 +145,13 @@ def _join(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) 
     return method(right, f.joined, value=hr.Json(), name=f"n{number}")
 
 
+def _join_foreign(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    left, right = parents
+    method = {"inner": left.join, "left": left.left_join}[node["kind"]]
+    by = lambda r: f.looked_up(r.key, r.value, node["by"])  # noqa: E731
+    return method(right, f.joined, foreign_key=by, value=hr.Json(), store=f"n{number}")
+
+
 def _join_stream(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     left, right = parents
     method = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[node["kind"]]
@@ -208,6 +215,7 @@ _BUILT = {
     "group_table": _group_table,
     "join_table": _join,
     "join_tables": _join,
+    "join_foreign": _join_foreign,
     "join_stream": _join_stream,
     "join_global": _join_global,
     "drop_duplicates": _drop_duplicates,

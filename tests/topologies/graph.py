@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from topologies import functions as f
+from topologies.model_foreign import ForeignJoin, ForeignResults, Send
 from topologies.model_groups import GroupTable, TableAggregate
 from topologies.model_joins import StreamStream, StreamTable, TableTable
 from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, View
@@ -47,6 +48,7 @@ class Graph:
         self.entries: dict[str, Entry] = {}
         self.written: list[Written] = []
         self._made: list[Operator] = []
+        self._foreign: dict[int, Any] = {}  # the joins by foreign keys, whose results are in `_made`
         for number, node in enumerate(spec.nodes):
             build = self._builders[node["op"]]
             self._made.append(build(self, number, node, [self._made[parent] for parent in node["of"]]))
@@ -145,6 +147,12 @@ class Graph:
         node, table = self._spec.nodes[number], self._made[number]
         if isinstance(table, Aggregate | Sessions | Table | TableTable):
             table.each = True
+        if isinstance(table, ForeignResults):
+            table.each = self._foreign[number].each = True
+            self._ask_for_each(self._maker_of(node["of"][0]))
+            self._foreign[number].table.each = True
+            if not isinstance(self._made[node["of"][1]], Table):  # of that all updates are taken before it
+                self._ask_for_each(self._maker_of(node["of"][1]))
         if isinstance(table, TableAggregate):
             self._ask_for_each(self._maker_of(node["of"][0]))
         if isinstance(table, TableTable):
@@ -169,6 +177,16 @@ class Graph:
         left = self._table_side(number, "left")
         right = left if parents[0] is parents[1] else self._table_side(number, "right")
         return self._behind(TableTable(number, node["kind"], left, right))
+
+    def _join_foreign(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        sent = self._behind(Send(number - 0.9, node), parents[0])
+        stream = self._spec.between(number, "left")
+        said = self._through(stream, number - 0.5, {**node, "values": f"said {node['rows']}"}, sent, None, is_table=True)
+        join = self._behind(ForeignJoin(number - 0.05, node["kind"], self._table_side(number, "right")), said)
+        rows = {**node, "values": "answer"}
+        results = ForeignResults(number)
+        self._foreign[number] = join
+        return self._behind(results, self._through(self._spec.between(number), number, rows, join, None, is_table=True))
 
     def _join_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left = self._side(number, "left")
@@ -247,6 +265,7 @@ class Graph:
         "join_table": _join_table,
         "join_tables": _join_tables,
         "join_global": _join_global,
+        "join_foreign": _join_foreign,
         "join_stream": _join_stream,
         "to": _to,
     }

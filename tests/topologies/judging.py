@@ -19,6 +19,10 @@ Sending = tuple[str, Any, Any, int]  # input, key, value, time
 Found = tuple[Any, str, int]  # key, value as text, time
 
 
+# What is in the repartition streams between the parts of an operator: by operator, and side if they are of one.
+_TOLD = {("group_table", ""): "change {}", ("join_foreign", "left"): "said {}", ("join_foreign", ""): "answer"}
+
+
 def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any, is_never_idle: bool = False) -> int:
     """Compare all that was written with the models; the number of records that were compared."""
     counts = {stream.name: stream.partitions for stream in system.streams()}
@@ -67,8 +71,8 @@ def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:
         for place, side in enumerate(["left", "right"][: len(node["of"])]):
             for stream in {spec.between(number, side), *([spec.between(number)] if place == 0 else [])}:
                 rows = spec.nodes[node["of"][place]]
-                if node["op"] == "group_table":
-                    streams[stream] = {**node, "values": f"change {node['rows']}"}
+                if (told := _TOLD.get((node["op"], "" if stream == spec.between(number) else side))) is not None:
+                    streams[stream] = {**node, "values": told.format(node["rows"])}
                     continue
                 streams[stream] = {**rows, "keys": "plain"} if node.get("selector") or node.get("mapped") else rows
     return {stream: node for stream, node in streams.items() if stream in counts}

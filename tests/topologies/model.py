@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from topologies.graph import Graph, Written
 from topologies.model_groups import changed
 from topologies.model_tables import Suppress
@@ -30,14 +32,27 @@ def decoded(node: Node, read: Read) -> tuple[Any, Any]:
         key = (read.key[:-16].decode(), *TIMES.unpack(read.key[-16:])) if is_windowed else read.key.decode()
     value: Any = None
     if read.value is not None:
-        of_change, kind = node["values"].startswith("change "), node["values"].removeprefix("change ")
-        parts = [None if part is None else _value(kind, part) for part in (changed(read.value) if of_change else [read.value])]
-        value = parts if of_change else parts[0]
+        value = _value(node["values"], read.value)
     return key, value
 
 
-def _value(kind: str, data: bytes) -> Any:
-    return int.from_bytes(data, "big", signed=True) if kind == "long" else json.loads(data)
+def _value(kind: str, data: bytes | None) -> Any:
+    """A value by what it is said to be; `change KIND` and the like are what tables tell others of values of that kind."""
+    if data is None:
+        return None
+    told, _, inner = kind.partition(" ")
+    match told:
+        case "change":
+            return [_value(inner, part) for part in changed(data)]
+        case "said":
+            what, row, version, settled_us, value = msgspec.msgpack.decode(data)
+            return [what, row.decode(), version.hex(), settled_us, _value(inner, value)]
+        case "answer":
+            version, settled_us, value = msgspec.msgpack.decode(data)
+            return [version.hex(), settled_us, _value("json", value)]
+        case "long":
+            return int.from_bytes(data, "big", signed=True)
+    return json.loads(data)
 
 
 class Task:

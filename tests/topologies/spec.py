@@ -82,9 +82,10 @@ _OPS = {  # and how often they are drawn
     "table_map": 1,
     "suppress": 2,
     "group_table": 3,
+    "join_foreign": 3,
 }
 OPS = tuple(op for op, times in _OPS.items() for _ in range(times))
-_OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table")
+_OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table", "join_foreign")
 PARTITIONERS = (None, None, None, "one", "some", "several")
 
 
@@ -228,6 +229,12 @@ def _join_tables(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
     return _second(node, nodes, other, "table")
 
 
+def _join_foreign(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    node["kind"] = digits.of(("inner", "left"))
+    node["rows"], node["values"] = node["values"], "json"
+    return node["keys"] == "plain" and _second(node, nodes, other, "table")
+
+
 def _join_stream(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["kind"] = digits.of(("inner", "left", "outer"))
     node["within_us"] = digits.of((8 * SECOND_US, 3 * SECOND_US, 0))
@@ -269,6 +276,7 @@ _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "group_table": _group_table,
     "join_table": _join_table,
     "join_tables": _join_tables,
+    "join_foreign": _join_foreign,
     "join_stream": _join_stream,
     "join_global": _join_global,
     "drop_duplicates": _drop_duplicates,

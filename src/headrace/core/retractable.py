@@ -1,7 +1,7 @@
 """The named aggregates that can take a row out again: `count`, `sum` and `mean` of a grouped table's rows.
 
 Their states depend on the rows that are there and on nothing else: not on the order in which rows came and went, nor on what
-was there once. So whole numbers and floats are added exactly, of any size, and are rounded once, when a result is asked for: a
+was there once. So whole numbers and floats are added exactly, of any size, and are rounded once, in the result: a
 float that is added and taken out again leaves nothing behind. A sum is a whole number while no row has a float. A sum beyond
 64 bits, or beyond what a float can be, has no result.
 """

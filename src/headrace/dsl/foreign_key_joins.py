@@ -79,7 +79,7 @@ class ForeignKeyBuild(JoinBuild):
         read = with_repartition(flow, prefix, for_operator=own, of_table=True)
         stores = (
             self._store(prefix, text, f"results key={key.form} value={result.form}", result),
-            self._store(f"{prefix}-gone", text, f"gone key={key.form} value=bytes"),
+            self._store(f"{prefix}-deleted", text, f"deleted key={key.form} value=bytes"),
         )
         results = ForeignKeyResults(name=own, parents=(read.node,), stores=stores, value=result)
         self.builder.add(self.arguments.operator, results)
@@ -103,7 +103,7 @@ class ForeignKeyBuild(JoinBuild):
 
 
 def _known(side: SerdeSlot, part: str, text: str, argument: str | None = None) -> Serde:
-    """The serde of keys or values, which a join by foreign keys writes before Spark is asked for types."""
+    """The serde of keys or values, which a join by foreign keys writes: they are not taken from Spark's types."""
     serde = needed(side, part, text, None, argument).serde
     if serde is None:
         raise TopologyError(

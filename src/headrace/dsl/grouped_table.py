@@ -89,7 +89,7 @@ class KGroupedTable(Groups):
         """Aggregate the rows of each group: by names, or by functions of your own.
 
         `aggregate(orders=hr.count(), total=hr.sum("value.price"))` gives a dict with those names, of `count`, `sum` and
-        `mean`: what others come to cannot be told from the row that is taken out. They are exact, floats too.
+        `mean`: no other result follows from itself and the row that is taken out. They are exact, floats too.
         `aggregate(initial=0, adder=lambda state, record: ..., subtractor=lambda state, record: ..., value=hr.Long())` folds
         as `reduce` does; the key of the `record` is the group's, its value that of the row. `initial` is a value, or a
         function without arguments that makes it.

@@ -1,6 +1,5 @@
 """What tasks tell each other in a join of tables by foreign keys: `Subscription`, of a row where its foreign key is, and
-`Answer`, of the result that was found there. MessagePack arrays. Their serdes are put in by `KTable.join(foreign_key=...)`;
-nobody names them."""
+`Answer`, of the result that was found there. MessagePack arrays. Their serdes are put in by `KTable.join(foreign_key=...)`."""
 
 from __future__ import annotations
 
@@ -19,19 +18,19 @@ VERSION_BYTES = _VERSION.size
 NEVER_US = -(1 << 62)  # before all times of records
 
 
-class Told(IntEnum):
-    """What a subscription says of its row."""
+class RowIs(IntEnum):
+    """Where a row is, as a subscription says."""
 
     IS_HERE = 1  # it has this foreign key, and wants its results
     HAS_MOVED = 2  # it has another one
-    IS_NOWHERE = 3  # it has none, or is gone: that is a result too
+    IS_NOWHERE = 3  # it has none, or is deleted: that is a result too
 
 
 class Subscription(msgspec.Struct, frozen=True, array_like=True):
-    """`row`: the bytes of its key; `version` orders what is said of a row, and `value` is None for one that is gone. At the
+    """`row`: the bytes of its key; `version` orders what is said of a row, and `value` is None for one that is deleted. At the
     watermark `settled_us` all that was said before has been answered, and the answers have been read."""
 
-    told: Told
+    row_is: RowIs
     row: bytes
     version: bytes
     settled_us: int

@@ -1,5 +1,5 @@
 """What a table sends to its groups: `RowChange`, of one row in one group, and `Placed`, the row as it was sent. Their serdes
-are put in by `KTable.group_by`; nobody names them.
+are put in by `KTable.group_by`.
 
 `RowChanges`: a byte, 1 where there is an old value, 2 where there is a new one, 3 for both; with both, the length of the old
 one's bytes, 4 bytes, most significant first; then the bytes. `Placements`: the length of the bytes of the group's key, 4 bytes,

@@ -83,6 +83,7 @@ class TaskRun:
         self.far_times = far_times
         self.replay = plan.replay
         self.streams = [(stream, partition) for _, stream, partition in container.ssps]
+        self.round_id = container.round_id  # of this round; the plan's is the one that it builds on
         self.watermark_us = plan.watermark_us
         self.now_us = container.now_us
         self.counters = Counter[str]()

@@ -73,7 +73,7 @@ def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:
 
 
 def _is_view(node: t.Node) -> bool:
-    """A table whose updates are made one by one of another's. So are what groups of a table are told, on both sides of their
-    repartition stream."""
+    """A table whose updates are made one by one of another's. So are the changes of a table's groups, on both sides of
+    their repartition stream."""
     is_map = isinstance(node, t.MapValues) and node.of_table
     return is_map or isinstance(node, t.TableFilter | GroupTable | SendByForeignKey | t.Group)

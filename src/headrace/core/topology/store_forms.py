@@ -24,7 +24,7 @@ _KINDS = {
     "sent": "the foreign keys of a table's rows",
     "foreign": "rows under their foreign keys",
     "results": "results of a join by foreign keys",
-    "gone": "rows without a result of a join by foreign keys",
+    "deleted": "rows without a result of a join by foreign keys",
     "grouped": "where the rows of a grouped table were sent",
     "grouped-windows": "where the results of windows were sent that are grouped",
     "reduce": "values folded by reduce()",

@@ -11,9 +11,9 @@ come to where it was when the row was sent. All tasks between have read by then 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -29,9 +29,9 @@ from headrace.serdes.foreign_keys import (
     VERSION_BYTES,
     AnswerBytes,
     Answers,
+    RowIs,
     Subscription,
     Subscriptions,
-    Told,
     answer_of,
     packed,
     subscription_of,
@@ -43,7 +43,7 @@ from headrace.worker.operators.base import Context, GatheringOperator, Operator,
 from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.operators.joins import JoinOperator, joined_table, keys_of
 from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
-from headrace.worker.operators.table_sending import Move, TableSender, Update
+from headrace.worker.operators.table_sending import RowMove, RowUpdate, TableSender
 from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Rows
 
@@ -59,32 +59,36 @@ class SendByForeignKeyOperator(TableSender):
     def __init__(self, node: SendByForeignKey, context: Context) -> None:
         super().__init__(node, context)
         self.drops_null_keys = not node.keeps_all
-        round_id = round_id_of(context.plan.round_id)
-        self._versions = (version_of(round_id.epoch, round_id.number, number) for number in count())
+        self._round_id = round_id_of(context.round_id)
+        self._updates = Counter[bytes]()  # of each row, in this round
 
-    def told_serde(self, value: Serde) -> Serde:
+    def message_serde(self, value: Serde) -> Serde:
         return Subscriptions()
 
-    def moved(self, updates: Sequence[Update], known: Mapping[bytes, bytes | None]) -> list[Move]:
+    def moved(self, updates: Sequence[RowUpdate], known: Mapping[bytes, bytes | None]) -> list[RowMove]:
         watermark_us = self.context.watermark_us
         settled_us = NEVER_US if watermark_us is None else watermark_us + 1
-        now, moves = dict(known), list[Move]()
+        now, moves = dict(known), list[RowMove]()
         for update in updates:
             place, before = update.place, now[update.place.layout]
             was_at = before[1:] if before is not None and before[:1] == _WITH_KEY else None
             after = now[place.layout] = self._entry_of(update)
-            version, row = next(self._versions), place.key
-            told: list[tuple[bytes | None, Subscription]] = []
+            version, row = self._next_version(place.key), place.key
+            messages: list[tuple[bytes | None, Subscription]] = []
             if update.goes_to is not None:
                 if was_at is not None and was_at != update.goes_to:
-                    told.append((was_at, Subscription(Told.HAS_MOVED, row, version, settled_us)))
-                told.append((update.goes_to, Subscription(Told.IS_HERE, row, version, settled_us, update.value)))
+                    messages.append((was_at, Subscription(RowIs.HAS_MOVED, row, version, settled_us)))
+                messages.append((update.goes_to, Subscription(RowIs.IS_HERE, row, version, settled_us, update.value)))
             elif before is not None or after is not None:
-                told.append((was_at, Subscription(Told.IS_NOWHERE, row, version, settled_us, update.value)))
-            moves.append(Move(update.number, place, before, after, [(key, packed(one)) for key, one in told]))
+                messages.append((was_at, Subscription(RowIs.IS_NOWHERE, row, version, settled_us, update.value)))
+            moves.append(RowMove(update.number, place, before, after, [(key, packed(one)) for key, one in messages]))
         return moves
 
-    def _entry_of(self, update: Update) -> bytes | None:
+    def _next_version(self, row: bytes) -> bytes:
+        self._updates[row] += 1
+        return version_of(self._round_id.epoch, self._round_id.number, self._updates[row])
+
+    def _entry_of(self, update: RowUpdate) -> bytes | None:
         if update.goes_to is not None:
             return _WITH_KEY + update.goes_to
         return _NO_KEY if self.node.keeps_all and update.value is not None else None
@@ -137,15 +141,15 @@ class ForeignKeyJoin(JoinOperator, GatheringOperator):
 
     def finish(self) -> None:
         assert self._table is not None
-        told = merged_by_rank(self.release()) if self.held else None
+        messages = merged_by_rank(self.release()) if self.held else None
         updates = self._table.updates
         if updates is not None and not self.gives_each:
             updates = last_per_key(updates)
-        parts = [rows for rows in (told, updates) if rows is not None]
+        parts = [rows for rows in (messages, updates) if rows is not None]
         if not parts:
             return
         every = Rows.concat([keys_of(rows) for rows in parts])
-        said = [] if told is None else [subscription_of(data) for data in told.value.bytes()[0].to_pylist()]
+        said = [] if messages is None else [subscription_of(data) for data in messages.value.bytes()[0].to_pylist()]
         new = [] if updates is None else updates.value.bytes()[0].to_pylist()
         results = list(self._results_of(every, said, new))
         if not self.gives_each:
@@ -164,22 +168,22 @@ class ForeignKeyJoin(JoinOperator, GatheringOperator):
         for at in order:
             key = keys[at]
             if at < len(said):
-                yield from self._told(at, key, said[at], right.get(key))
+                yield from self._answered(at, key, said[at], right.get(key))
                 continue
             right[key] = new[at - len(said)]
             for _, stored in self.database.scan(state_key(key), state_key(key, _AFTER_ALL_SUBS)):
                 kept = _kept_of(stored)
                 yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
 
-    def _told(self, at: int, key: bytes | None, said: Subscription, right: bytes | None) -> Iterator[_Result]:
+    def _answered(self, at: int, key: bytes | None, said: Subscription, right: bytes | None) -> Iterator[_Result]:
         if key is not None:
             layout = state_key(key, xxhash.xxh3_128_digest(said.row))
-            is_here = said.told is Told.IS_HERE and said.value is not None
+            is_here = said.row_is is RowIs.IS_HERE and said.value is not None
             self.database.put(
                 layout, packed(_Kept(said.row, said.version, said.settled_us, said.value)) if is_here and said.value else None
             )
-        if said.told is not Told.HAS_MOVED:
-            there = right if said.told is Told.IS_HERE else None
+        if said.row_is is not RowIs.HAS_MOVED:
+            there = right if said.row_is is RowIs.IS_HERE else None
             yield _Result(at, said.row, said.version, said.settled_us, said.value, there)
 
     def _give(self, every: Rows, results: Sequence[_Result]) -> None:
@@ -206,7 +210,7 @@ class ForeignKeyJoin(JoinOperator, GatheringOperator):
         return binary_field(self.node.left_value, left), binary_field(self._table.serde, right)
 
     def _answers(self, rows: Rows, results: Sequence[_Result], values: Sequence[bytes | None]) -> Rows:
-        """The rows, whose ranks are the numbers of their results, with what is told to where the left row is."""
+        """The rows, whose ranks are the numbers of their results, as messages to where the left row is."""
         assert self.node.value is not None
         said = (results[number] for number in rows.rank.tolist())
         answers = [packed((one.version, one.settled_us, value)) for one, value in zip(said, values, strict=True)]
@@ -248,26 +252,26 @@ class ForeignKeyResultsOperator(GatheringOperator):
 
     @property
     def _databases(self) -> tuple[Any, Any]:
-        results, gone = self.node.stores
-        return self.context.database(results.kept_in), self.context.database(gone.kept_in)
+        results, deleted = self.node.stores
+        return self.context.database(results.kept_in), self.context.database(deleted.kept_in)
 
     def _known(self, keys: Sequence[bytes]) -> dict[bytes, AnswerBytes | None]:
         layouts = state_keys(keys)
-        found = {}
-        for key, stored, gone in zip(keys, *(database.get_many(layouts) for database in self._databases), strict=True):
+        found: dict[bytes, AnswerBytes | None] = {}
+        for key, stored, deleted in zip(keys, *(database.get_many(layouts) for database in self._databases), strict=True):
             found[key] = None
             if stored is not None:
                 found[key] = AnswerBytes(stored[:VERSION_BYTES], NEVER_US, stored[VERSION_BYTES:])
-            elif gone is not None:
-                found[key] = AnswerBytes(gone[:VERSION_BYTES], time_from(gone[VERSION_BYTES:]))
+            elif deleted is not None:
+                found[key] = AnswerBytes(deleted[:VERSION_BYTES], time_from(deleted[VERSION_BYTES:]))
         return found
 
     def _keep(self, key: bytes, before: AnswerBytes | None, now: AnswerBytes | None) -> None:
         if now is None or now is before:
             return
-        layout, (results, gone), database = state_key(key), self._databases, self.node.stores[1].kept_in
+        layout, (results, deleted), database = state_key(key), self._databases, self.node.stores[1].kept_in
         if before is not None and before.value is None:
-            gone.delete(layout)
+            deleted.delete(layout)
             forget_expiry(self.context, database, key, layout, before.settled_us)
         if now.value is not None:
             results.put(layout, now.version + now.value)
@@ -276,7 +280,7 @@ class ForeignKeyResultsOperator(GatheringOperator):
             results.delete(layout)
         watermark_us = self.context.watermark_us
         if watermark_us is None or watermark_us < now.settled_us:
-            gone.put(layout, now.version + time_bytes(now.settled_us))
+            deleted.put(layout, now.version + time_bytes(now.settled_us))
             expire(self.context, database, [(key, layout, now.settled_us)])
 
 

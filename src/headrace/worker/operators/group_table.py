@@ -1,8 +1,8 @@
-"""`KTable.group_by`: where each row of a table goes, and what its group is told of it.
+"""`KTable.group_by`: where each row of a table goes, and the changes that its group gets.
 
-The store remembers where a row was sent and with which value, so a group is told to take out exactly what it was told to put
-in, whatever has changed since: the row's value, the function in an edited application. A row that stays in its group is one
-record with both values, so that no reader sees the group without it. Store: key of the table -> group's key and value
+The store remembers where a row was sent and with which value: so a group takes out just what it put in before, also where the
+row's value has changed since, or the function in an edited application. A row that stays in its group is one record with both
+values, so that no reader sees the group without it. Store: key of the table -> group's key and value
 (`serdes.row_changes.Placements`); of results of windows key | start -> the window's end, 8 bytes, and these."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.model.serde import Serde
 from headrace.model.table_operators import GroupTable
 from headrace.serdes.row_changes import RowChanges, packed_change, packed_place, unpacked_place
 from headrace.worker.operators.expiry import expire, forget_expiry
-from headrace.worker.operators.table_sending import Move, Place, TableSender, Update
+from headrace.worker.operators.table_sending import RowMove, RowPlace, RowUpdate, TableSender
 
 _TIMES = Struct(">qq")  # of a windowed key: start and end
 
@@ -25,31 +25,31 @@ class GroupTableOperator(TableSender):
 
     node: GroupTable
 
-    def told_serde(self, value: Serde) -> Serde:
+    def message_serde(self, value: Serde) -> Serde:
         return RowChanges(value)
 
-    def places(self, keys: Sequence[bytes]) -> list[Place]:
+    def places(self, keys: Sequence[bytes]) -> list[RowPlace]:
         if not self.node.by_inner_key:
             return super().places(keys)
         found = []
         for key in keys:
             start, end = _TIMES.unpack(key[-_TIMES.size :])
             inner = key[: -_TIMES.size]
-            found.append(Place(inner, state_key(inner, time_bytes(start)), end))
+            found.append(RowPlace(inner, state_key(inner, time_bytes(start)), end))
         return found
 
-    def moved(self, updates: Sequence[Update], known: Mapping[bytes, bytes | None]) -> list[Move]:
-        now, moves = dict(known), list[Move]()
+    def moved(self, updates: Sequence[RowUpdate], known: Mapping[bytes, bytes | None]) -> list[RowMove]:
+        now, moves = dict(known), list[RowMove]()
         for update in updates:
             place, before, new = update.place, now[update.place.layout], _placed(update)
             if new is None and before is not None and _end_of(before, place) != place.end_us:
                 continue  # a session that began as this one does, and has been joined since
             old = None if before is None else unpacked_place(before[_head_bytes(place) :])
             after = now[place.layout] = None if new is None else _with_end(place) + packed_place(*new)
-            moves.append(Move(update.number, place, before, after, _changes(old, new)))
+            moves.append(RowMove(update.number, place, before, after, _changes(old, new)))
         return moves
 
-    def remember(self, move: Move) -> None:
+    def remember(self, move: RowMove) -> None:
         windows, place = self.node.windows, move.place
         if place.end_us is not None and windows is None:
             return  # the final result of a window: no other follows
@@ -64,26 +64,26 @@ class GroupTableOperator(TableSender):
             expire(self.context, database, [(place.key, place.layout, windows.expires_us(now))])
 
 
-def _placed(update: Update) -> tuple[bytes, bytes] | None:
+def _placed(update: RowUpdate) -> tuple[bytes, bytes] | None:
     """The key of the group that a row is in now, and its value."""
     return None if update.goes_to is None or update.value is None else (update.goes_to, update.value)
 
 
 def _changes(old: tuple[bytes, bytes] | None, new: tuple[bytes, bytes] | None) -> list[tuple[bytes, bytes]]:
-    """What is told to which group: its key and a change. Out of one group before into the other."""
+    """The changes of groups: each the group's key and its change. Out of one group before into the other."""
     if old is not None and new is not None and old[0] == new[0]:
         return [(old[0], packed_change(old[1], new[1]))]
-    told = [] if old is None else [(old[0], packed_change(old[1], None))]
-    return told if new is None else [*told, (new[0], packed_change(None, new[1]))]
+    changes = [] if old is None else [(old[0], packed_change(old[1], None))]
+    return changes if new is None else [*changes, (new[0], packed_change(None, new[1]))]
 
 
-def _head_bytes(place: Place) -> int:
+def _head_bytes(place: RowPlace) -> int:
     return 0 if place.end_us is None else TIME_BYTES
 
 
-def _with_end(place: Place) -> bytes:
+def _with_end(place: RowPlace) -> bytes:
     return b"" if place.end_us is None else time_bytes(place.end_us)
 
 
-def _end_of(stored: bytes, place: Place) -> int | None:
+def _end_of(stored: bytes, place: RowPlace) -> int | None:
     return None if place.end_us is None else time_from(stored[:TIME_BYTES])

@@ -44,7 +44,7 @@ class FoldedTableOperator(RecordAggregateOperator):
 
 class NamedTableOperator(RecordAggregateOperator):
     """`count()` and named aggregates. State: a MessagePack list with one for each (`core.retractable`). A group whose last row
-    has gone stays, with a count of 0, as in Kafka Streams."""
+    is taken out stays, with a count of 0, as in Kafka Streams."""
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)

@@ -19,7 +19,7 @@ from headrace.worker.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """Under which entry a row is remembered: that of its key, or of its key and window."""
 
     key: bytes
@@ -28,44 +28,44 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """A row's new value, and the key that the function gives; both None for a row that is gone. `number`: which row it is."""
+class RowUpdate:
+    """A row's new value, and the key that the function gives; both None for a deletion. `number`: which row it is."""
 
     number: int
-    place: Place
+    place: RowPlace
     goes_to: bytes | None
     value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What an update does. `before`, `after`: what is stored; `told`: what is written, keys and values."""
+class RowMove:
+    """What an update does. `before`, `after`: what is stored; `messages`: keys and values of records."""
 
     number: int
-    place: Place
+    place: RowPlace
     before: bytes | None
     after: bytes | None
-    told: Sequence[tuple[bytes | None, bytes]]
+    messages: Sequence[tuple[bytes | None, bytes]]
 
 
 class TableSender(Operator):
-    """Takes a table's updates, and gives what they have to be told to whom."""
+    """Takes a table's updates, and gives the messages that others have to get of them."""
 
     node: GroupTable | SendByForeignKey
     drops_null_keys = True  # a row for which the function gives None goes nowhere
 
     @abstractmethod
-    def told_serde(self, value: Serde) -> Serde:
-        """That of what is written; `value` is that of the rows."""
+    def message_serde(self, value: Serde) -> Serde:
+        """That of the messages; `value` is that of the rows."""
 
     @abstractmethod
-    def moved(self, updates: Sequence[Update], known: Mapping[bytes, bytes | None]) -> list[Move]:
+    def moved(self, updates: Sequence[RowUpdate], known: Mapping[bytes, bytes | None]) -> list[RowMove]:
         """What the updates do, one after the other; `known` is what is stored before the first."""
 
-    def places(self, keys: Sequence[bytes]) -> list[Place]:
-        return [Place(key, layout) for key, layout in zip(keys, state_keys(keys), strict=True)]
+    def places(self, keys: Sequence[bytes]) -> list[RowPlace]:
+        return [RowPlace(key, layout) for key, layout in zip(keys, state_keys(keys), strict=True)]
 
-    def remember(self, move: Move) -> None:
+    def remember(self, move: RowMove) -> None:
         self.database.put(move.place.layout, move.after)
 
     def push(self, rows: Rows) -> None:
@@ -81,7 +81,7 @@ class TableSender(Operator):
         keys, values = rows.key.bytes()[0].to_pylist(), rows.value.bytes()[0].to_pylist()
         places = self.places([keys[number] for number in numbers])
         updates = [
-            Update(number, place, goes_to[number], values[number]) for number, place in zip(numbers, places, strict=True)
+            RowUpdate(number, place, goes_to[number], values[number]) for number, place in zip(numbers, places, strict=True)
         ]
         self._send(rows, updates)
 
@@ -98,38 +98,38 @@ class TableSender(Operator):
             self.context.count("null_keys_dropped", int(null.sum()))
         return dict(zip(rows.rank.tolist(), keys.bytes()[0].to_pylist(), strict=True))
 
-    def _send(self, rows: Rows, updates: Sequence[Update]) -> None:
+    def _send(self, rows: Rows, updates: Sequence[RowUpdate]) -> None:
         layouts = [update.place.layout for update in updates]
         known = dict(zip(layouts, self.database.get_many(layouts), strict=True))
         moves = self.moved(updates, known)
-        told = self._told(rows, moves)
-        while bad := self._unsendable(told, moves):
+        messages = self._messages(rows, moves)
+        while bad := self._unsendable(messages, moves):
             for number, error in bad.items():
                 self.reject(rows, number, error)
             updates = [update for update in updates if update.number not in bad]
             moves = self.moved(updates, known)
-            told = self._told(rows, moves)
+            messages = self._messages(rows, moves)
         for move in moves:
             self.remember(move)
-        self.forward(told)
+        self.forward(messages)
 
-    def _told(self, rows: Rows, moves: Sequence[Move]) -> Rows:
+    def _messages(self, rows: Rows, moves: Sequence[RowMove]) -> Rows:
         serde = rows.value.serde
         assert serde is not None
-        told = [(move.number, *one) for move in moves for one in move.told]
-        key = binary_field(self.node.key, [key for _, key, _ in told])
-        value = binary_field(self.told_serde(serde), [value for *_, value in told])
-        return replace(rows.take(np.array([number for number, *_ in told], np.int64)), key=key, value=value, headers=None)
+        messages = [(move.number, *one) for move in moves for one in move.messages]
+        key = binary_field(self.node.key, [key for _, key, _ in messages])
+        value = binary_field(self.message_serde(serde), [value for *_, value in messages])
+        return replace(rows.take(np.array([number for number, *_ in messages], np.int64)), key=key, value=value, headers=None)
 
-    def _unsendable(self, told: Rows, moves: Sequence[Move]) -> dict[int, Exception]:
-        """The rows of which the repartition stream would not take something, each with the reason."""
-        owners = [move.number for move in moves for _ in move.told]
-        key: pa.Array = told.key.bytes()[0]
-        value: pa.Array = told.value.bytes()[0]
+    def _unsendable(self, messages: Rows, moves: Sequence[RowMove]) -> dict[int, Exception]:
+        """The rows of which the repartition stream would not take a message, each with the reason."""
+        owners = [move.number for move in moves for _ in move.messages]
+        key: pa.Array = messages.key.bytes()[0]
+        value: pa.Array = messages.value.bytes()[0]
         found: dict[int, Exception] = {}
         for child in self.children:
             if isinstance(child, RepartitionOperator):
-                stream, times_us = child.node.stream, told.timestamp_us
+                stream, times_us = child.node.stream, messages.timestamp_us
                 limits, now_us = self.context.limits_of(stream), self.context.now_us
                 for row, error in refused(stream, limits, key, value, None, times_us, now_us):
                     found.setdefault(owners[row], error)
