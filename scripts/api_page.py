@@ -158,7 +158,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *("Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp", "Decimal"),
         *("Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "OwnSerde"),
     ),
-    "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes"),
+    "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes", "until_time_limit"),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
     "declarations": _names("App", "Repartitioned", "KeyValueStore", "WindowStore", "batch"),
     "groupers": _names(

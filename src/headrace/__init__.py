@@ -33,7 +33,7 @@ from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
 from headrace.dsl.processor_context import KeyValueStoreView, ProcessorContext, Timer, WindowStoreView
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.windows import Hopping, Session, Tumbling, until_window_closes
+from headrace.dsl.windows import Hopping, Session, Tumbling, until_time_limit, until_window_closes
 from headrace.environment import VERSION as _VERSION
 from headrace.errors import (
     AppLoadError,
@@ -104,7 +104,7 @@ __all__ = [
     # declaring
     "KStream", "KTable", "GlobalTable", "KGrouped", "KGroupedTable", "Repartitioned", "TopologyDescription", "batch",
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
-    "Tumbling", "Hopping", "Session", "until_window_closes",
+    "Tumbling", "Hopping", "Session", "until_window_closes", "until_time_limit",
     # processors
     "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",

@@ -193,6 +193,10 @@ def _suppress(app: hr.App, spec: Spec, number: int, node: Node, parents: list[An
     return parents[0].suppress(hr.until_window_closes(), store=f"n{number}")
 
 
+def _limit(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].suppress(hr.until_time_limit(_length(node["limit_us"])), store=f"n{number}")
+
+
 def _to(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     return parents[0].to(spec.output_name(number))
 
@@ -222,5 +226,6 @@ _BUILT = {
     "process": _process,
     "to_stream": _to_stream,
     "suppress": _suppress,
+    "limit": _limit,
     "to": _to,
 }

@@ -10,7 +10,7 @@ from topologies import functions as f
 from topologies.model_foreign import ForeignJoin, ForeignResults, Send
 from topologies.model_groups import GroupTable, TableAggregate
 from topologies.model_joins import StreamStream, StreamTable, TableTable
-from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, View
+from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, TimeLimit, View
 from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
 from topologies.spec import Node, Spec
 
@@ -119,6 +119,10 @@ class Graph:
 
     def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
+
+    def _limit(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        self._ask_for_each(self._maker_of(node["of"][0]))
+        return self._behind(TimeLimit(number, node["limit_us"], f"~n{number}"), *parents)
 
     def _to_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         table = self._maker_of(node["of"][0])
@@ -261,6 +265,7 @@ class Graph:
         "table_filter": _view,
         "table_map": _view,
         "suppress": _suppress,
+        "limit": _limit,
         "to_stream": _to_stream,
         "join_table": _join_table,
         "join_tables": _join_tables,

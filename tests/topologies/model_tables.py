@@ -243,6 +243,36 @@ class Sessions(Operator):
             self.emit(row)
 
 
+class TimeLimit(Operator):
+    """Of each key the newest update, once the first that waits has waited long enough."""
+
+    def __init__(self, number: float, limit_us: int, name: str) -> None:
+        super().__init__(number)
+        self._limit_us, self._name = limit_us, name
+        self._waiting: dict[Any, tuple[int, Row]] = {}  # when it is due, and the newest one
+        self._held: list[Row] = []
+
+    def push(self, row: Row, port: int) -> None:
+        if row.key is not None:
+            self._held.append(row)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for row in held:
+            due_us = self._waiting[row.key][0] if row.key in self._waiting else row.time_us + self._limit_us
+            self._waiting[row.key] = due_us, row
+
+    def due(self) -> tuple[int, str] | None:
+        return (min(due_us for due_us, _ in self._waiting.values()), self._name) if self._waiting else None
+
+    def close(self) -> bool:
+        assert self.watermark_us is not None
+        ready = [key for key, (due_us, _) in self._waiting.items() if due_us <= self.watermark_us]
+        for key in sorted(ready, key=lambda key: (self._waiting[key][0], key)):
+            self.emit(replace(self._waiting.pop(key)[1], rank=-1, origin=None))
+        return bool(ready)
+
+
 class Suppress(Operator):
     """The last value of each window, once it has closed."""
 

@@ -81,11 +81,12 @@ _OPS = {  # and how often they are drawn
     "table_filter": 1,
     "table_map": 1,
     "suppress": 2,
+    "limit": 2,
     "group_table": 3,
     "join_foreign": 3,
 }
 OPS = tuple(op for op, times in _OPS.items() for _ in range(times))
-_OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table", "join_foreign")
+_OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table", "join_foreign", "limit")
 PARTITIONERS = (None, None, None, "one", "some", "several")
 
 
@@ -200,6 +201,11 @@ def _group_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
     return True
 
 
+def _limit(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    node["limit_us"] = digits.of((4 * SECOND_US, 15 * SECOND_US))
+    return True
+
+
 def _windows(digits: Digits) -> Node | None:
     kind = digits.of((None, "tumbling", "hopping", "session"))
     if kind is None:
@@ -274,6 +280,7 @@ _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "aggregate": _aggregate,
     "to_table": _to_table,
     "group_table": _group_table,
+    "limit": _limit,
     "join_table": _join_table,
     "join_tables": _join_tables,
     "join_foreign": _join_foreign,

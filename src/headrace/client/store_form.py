@@ -33,6 +33,7 @@ from headrace.serdes.windowed import Windowed, WindowedKey
 
 GLOBAL = "global"  # every task has all of it
 JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
+LIMITED = "limited"  # an update that waits: its time, and a byte that says whether it is a value or a deletion
 _NULL = 2
 
 
@@ -63,6 +64,8 @@ class StoreForm:
 
     def bytes_of(self, data: bytes) -> bytes | None:
         """The value's own bytes, without the times before them; None for null, as a join of two streams may keep it."""
+        if self.kind.startswith(LIMITED):
+            return data[TIME_BYTES + 1 :] if data[TIME_BYTES] else None
         if self.kind != JOINED:
             return data[self.times * TIME_BYTES :]
         return None if data[0] & _NULL else data[1:]
@@ -102,10 +105,11 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
         decode = partial(_table_named, _aggregates(details))
     size_us = parts.size_us
     is_of_windows = kind in ("suppress", "grouped-windows")
-    if is_of_windows and isinstance(key, Windowed):  # stored under the key that the windows are of
+    by_window = is_of_windows or kind == "limited-windows"
+    if by_window and isinstance(key, Windowed):  # stored under the key that the windows are of
         key = key.inner
     ends = parts.gap_us is not None or is_of_windows
-    by_time = size_us is not None or ends or kind in ("window", JOINED)
+    by_time = size_us is not None or ends or kind in ("window", JOINED, "limited-windows")
     expires = kind == "window" or details == "expiring"
     times = {"suppress": 2, "results": VERSION_BYTES // TIME_BYTES}.get(kind, int(expires or ends))
     return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)

@@ -10,11 +10,13 @@ from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import TableJoins
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.stream_cursor import StreamCursor, checked_function, needed
-from headrace.dsl.windows import UntilWindowCloses
+from headrace.dsl.windows import UntilTimeLimit, UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
+from headrace.model.table_operators import LimitUpdates
 from headrace.model.topology import Emit, MapValues, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
 from headrace.model.windows import AnyWindows
+from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
@@ -83,17 +85,43 @@ class KTable(TableJoins, Displayable):
         node = ToStream(name=self.flow.name_of("to_stream", name), parents=(self.flow.node,), emit=Emit(emit))
         return KStream(self.app, self.flow.put("to_stream", node, name))
 
-    def suppress(self, until: UntilWindowCloses, *, store: str | None = None, name: str | None = None) -> KTable:
-        """A table with the results of windows that have closed: `suppress(hr.until_window_closes())`.
+    def suppress(
+        self, until: UntilWindowCloses | UntilTimeLimit, *, store: str | None = None, name: str | None = None
+    ) -> KTable:
+        """A table with the results of windows that have closed, `suppress(hr.until_window_closes())`, or with fewer updates,
+        `suppress(hr.until_time_limit("5 minutes"))`.
 
-        Each comes once, when no record can change it any more: when the watermark has come to the window's end and its
-        `grace`, which has to be given. A window that has not closed when the job ends stays open until it resumes.
+        The result of a window comes once, when no record can change it any more: when the watermark has come to the window's
+        end and its `grace`, which has to be given. A window that has not closed when the job ends stays open until it resumes.
+
+        With a time limit an update waits until the watermark is the limit past it, and the next ones of its key take its
+        place: at most one comes in that time, the newest. A deletion is an update too. What waits is in the store, one value
+        for a key.
         """
+        if isinstance(until, UntilTimeLimit):
+            return self._limited(until, store, name)
         if not isinstance(until, UntilWindowCloses):
             raise TopologyError(
-                f"suppress({until!r}): expected what hr.until_window_closes() gives", "write suppress(hr.until_window_closes())"
+                f"suppress({until!r}): expected hr.until_window_closes() or hr.until_time_limit(...)",
+                "write suppress(hr.until_window_closes()), or suppress(hr.until_time_limit(\"5 minutes\"))",
             )
         return self._suppressed("suppress", store, name)
+
+    def _limited(self, until: UntilTimeLimit, store: str | None, name: str | None) -> KTable:
+        own, text, store_name = self.flow.lasting_names_of("suppress", name, store)
+        key, value = needed(self.flow.key, "key", text, None), needed(self.flow.value, "value", text, None)
+        by_inner = not self.flow.is_by_key and isinstance(key.serde, Windowed)
+        what = "limited-windows" if by_inner else "limited"
+        node = LimitUpdates(
+            name=own,
+            parents=(self.flow.node,),
+            store=StoreSpec(store_name, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde),
+            limit_us=until.limit_us,
+            key=key.serde,
+            value=value.serde,
+            by_inner_key=by_inner,
+        )
+        return KTable(self.app, self.flow.put("suppress", node, own, value=value), self.windows)
 
     def _suppressed(self, operator: str, store: str | None, name: str | None) -> KTable:
         windows = self.windows

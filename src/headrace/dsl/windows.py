@@ -84,6 +84,27 @@ def until_window_closes() -> UntilWindowCloses:
     return UntilWindowCloses()
 
 
+@dataclass(frozen=True, slots=True)
+class UntilTimeLimit:
+    """What `until_time_limit` gives, for `KTable.suppress`. `limit_us`: more than 0."""
+
+    limit_us: int
+
+
+def until_time_limit(limit: Duration) -> UntilTimeLimit:
+    """For `suppress`: give of each key at most one update in `limit` of event time, the newest one.
+
+    `TopologyError` for what is no duration, or none above 0.
+
+    >>> until_time_limit("5 minutes")
+    UntilTimeLimit(limit_us=300000000)
+    """
+    limit_us = length_us("until_time_limit", limit)
+    if limit_us == 0:
+        raise TopologyError(f"until_time_limit({limit!r}): expected more than 0", "without suppress every update is given")
+    return UntilTimeLimit(limit_us)
+
+
 def _kept(kind: str, grace: Duration | None, retention: Duration | None) -> tuple[int | None, int]:
     """Grace and retention in µs; `TopologyError` where results would be deleted while they can still change."""
     grace_us = None if grace is None else length_us(f"{kind} grace", grace)

@@ -57,3 +57,17 @@ class ForeignKeyResults(Node):
 
     stores: tuple[StoreSpec, ...]
     value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LimitUpdates(Node):
+    """Gives of each key of a table at most one update in `limit_us` of event time.
+
+    `by_inner_key`: the task has read its records by the key within these windowed keys. `key`, `value`: serdes of both sides.
+    """
+
+    store: StoreSpec
+    limit_us: int
+    key: Serde | None = None
+    value: Serde | None = None
+    by_inner_key: bool = False

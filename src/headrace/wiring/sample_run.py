@@ -24,6 +24,7 @@ from headrace.dsl.preview import SESSION, WINDOW, Preview
 from headrace.errors import ConfigError
 from headrace.exchange.engine import Engine
 from headrace.model.streams import StreamDescription
+from headrace.model.table_operators import ForeignKeyResults, LimitUpdates
 from headrace.model.topology import (
     Aggregate,
     ForEachRound,
@@ -47,6 +48,7 @@ RECORDS_MAX = 10_000
 TABLE_RECORDS_MAX = 1_000_000  # of an input that is read as a table
 _PRODUCED_AT_ONCE = 10_000
 RUN_S_MAX = 300.0
+_TABLES = (Aggregate, Suppress, Table, TableFilter, LimitUpdates, ForeignKeyResults)
 _FAILED = "preview-failed-records"
 
 
@@ -104,7 +106,7 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     outputs = {}
     for number, (name, title) in enumerate(ends.items()):
         stream, parent = f"preview-{number}", name
-        if is_table or isinstance(topology.node(name), (Aggregate, Suppress, Table, TableFilter)):
+        if is_table or isinstance(topology.node(name), _TABLES):
             parent = f"{stream}-updates"
             nodes.append(ToStream(name=parent, parents=(name,)))
         nodes.append(Sink(name=stream, parents=(parent,), stream=stream))

@@ -20,7 +20,7 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults
+from headrace.model.table_operators import ForeignKeyResults, LimitUpdates
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
@@ -110,7 +110,8 @@ class TaskRun:
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self._expires |= any(isinstance(n, ForeignKeyResults) for n in program.nodes)
-        self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
+        holding = [n for n in program.nodes if isinstance(n, t.Suppress | LimitUpdates)]
+        self._suppressing = {timer_owner(n.store.kept_in): n.name for n in holding}
         self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
         self._keeps_marks = self._expires or bool(self._suppressing)
         self._windows = {

@@ -25,7 +25,13 @@ from headrace.model import topology as nodes
 from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, JoinByForeignKey, SendByForeignKey
+from headrace.model.table_operators import (
+    ForeignKeyResults,
+    GroupTable,
+    JoinByForeignKey,
+    LimitUpdates,
+    SendByForeignKey,
+)
 from headrace.model.topology import Function, Node, StoreSpec, Topology
 from headrace.model.windows import AnyWindows, SessionWindows
 
@@ -53,6 +59,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.TableFilter: ("filter", "function"),
     nodes.ToStream: ("to_stream", "emit"),
     nodes.Suppress: ("suppress", "key", "value", "windows"),
+    LimitUpdates: ("suppress", "key", "value", "limit"),
     nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
     nodes.ForEachRound: ("for_each_round", "function"),
     nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "before", "after", "kept"),
@@ -151,8 +158,8 @@ def _detail(node: Any, name: str) -> Any:
             return str(node.sides)
         case "by" | "key_of" | "partitioner":
             return _label(getattr(node, name))
-        case "within" if isinstance(node, nodes.DropDuplicates):
-            return duration_text(node.within_us)
+        case "within" | "limit" if isinstance(node, nodes.DropDuplicates | LimitUpdates):
+            return duration_text(getattr(node, f"{name}_us"))
         case "within" | "before" | "after" | "kept" if node.sides is nodes.JoinSides.STREAM_STREAM:
             return _join_length(node, name)
         case "emit" if node.emit is not nodes.Emit.ROUND:
@@ -218,7 +225,9 @@ def _windows(windows: AnyWindows) -> dict[str, Any]:
 
 def _store(store: StoreSpec, node: Node) -> StoreDescription:
     windows = node.windows if isinstance(node, nodes.Aggregate) else None
-    if isinstance(node, nodes.Suppress):
+    if isinstance(node, LimitUpdates):
+        kept = duration_text(node.limit_us)
+    elif isinstance(node, nodes.Suppress):
         kept = "until its window closes"
     elif windows is not None:
         past = "the gap after its last record" if isinstance(windows, SessionWindows) else "the window's end"

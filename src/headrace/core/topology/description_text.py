@@ -124,6 +124,8 @@ def headline_of(operator: dict[str, Any]) -> str:
             return f"split {' | '.join(operator['predicates'])}"
         case "split-output":
             return f"output {operator['output'] + 1}"
+        case "suppress" if "limit" in operator:
+            return f"at most one update of a key in {operator['limit']}"
         case "suppress":
             return "the last value of each window, when it closes"
         case "table-store":

@@ -51,6 +51,7 @@ class OperatorDescription(TypedDict):
     timestamp_unit: NotRequired[str]
     value: NotRequired[str | None]
     windows: NotRequired[WindowsDescription]
+    limit: NotRequired[str]
     within: NotRequired[str]
     before: NotRequired[str]
     after: NotRequired[str]

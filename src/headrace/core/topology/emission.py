@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def emission_of(nodes: Sequence[t.Node]) -> Emission:
 def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> frozenset[str]:
     """The tables of which every update is requested, and those whose updates these are made of."""
     writers = {node.stream: node for node in nodes if isinstance(node, t.Repartition)}
-    left = [node.parents[0] for node in nodes if isinstance(node, t.ToStream) and node.emit is t.Emit.EACH]
+    left = [node.parents[0] for node in nodes if _requests_each(node)]
     found: set[str] = set()
     while left:
         match _table_of(by_name, by_name[left.pop()]):
@@ -63,6 +63,11 @@ def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> froz
             case _:  # a stream; or windows that have closed, of which there is one update each
                 pass
     return frozenset(found)
+
+
+def _requests_each(node: t.Node) -> bool:
+    """Also what makes its own choice of them, by time: it would depend on where rounds are cut."""
+    return isinstance(node, LimitUpdates) or (isinstance(node, t.ToStream) and node.emit is t.Emit.EACH)
 
 
 def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:

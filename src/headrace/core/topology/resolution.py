@@ -15,7 +15,13 @@ from headrace.core.topology.engine_prefix import ALL, runs_in_jvm
 from headrace.errors import TopologyError
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, JoinByForeignKey, SendByForeignKey
+from headrace.model.table_operators import (
+    ForeignKeyResults,
+    GroupTable,
+    JoinByForeignKey,
+    LimitUpdates,
+    SendByForeignKey,
+)
 
 Sides = tuple[Serde | None, Serde | None]
 
@@ -191,7 +197,7 @@ def _with_sides(node: t.Node, before: Sides, makers: SerdeMakers) -> tuple[Any, 
             return replace(node, store=store, value=value), (node.key, None if value is None else makers.changes(value))
         case t.DropDuplicates():
             return replace(node, store=with_spark_types(node.store, key, value)), before
-        case t.Suppress():
+        case t.Suppress() | LimitUpdates():
             key, value = node.key or key, node.value or value
             return replace(node, key=key, store=with_spark_types(node.store, key, value), value=value), (key, value)
         case t.Table():

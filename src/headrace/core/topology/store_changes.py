@@ -16,10 +16,10 @@ from headrace.core.topology.compatibility import REMOVED, in_use, refusals
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
 from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, Suppress, Table
 
-_WITH_ONE_STORE = (Aggregate, Table, DropDuplicates, Suppress, GroupTable, SendByForeignKey)
+_WITH_ONE_STORE = (Aggregate, Table, DropDuplicates, Suppress, GroupTable, SendByForeignKey, LimitUpdates)
 
 
 @dataclass(frozen=True, slots=True)

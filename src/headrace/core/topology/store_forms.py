@@ -21,6 +21,8 @@ _KINDS = {
     "table-named": "named aggregates of a grouped table",
     "table-reduce": "values folded by reduce() of a grouped table",
     "table-aggregate": "states of aggregate(initial=, adder=, subtractor=)",
+    "limited": "updates that wait for their time",
+    "limited-windows": "updates of windows that wait for their time",
     "sent": "the foreign keys of a table's rows",
     "foreign": "rows under their foreign keys",
     "results": "results of a join by foreign keys",

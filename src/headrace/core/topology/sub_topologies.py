@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.errors import TopologyError
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
 
 REPARTITION_SUFFIX = "-repartition"
 Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
@@ -73,7 +73,7 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
     match node:
         case t.Aggregate(store=store) | t.Table(store=store) | t.DropDuplicates(store=store) | t.Suppress(store=store):
             return (store,)
-        case GroupTable(store=store) | SendByForeignKey(store=store):
+        case GroupTable(store=store) | SendByForeignKey(store=store) | LimitUpdates(store=store):
             return (store,)
         case t.Process(stores=stores) | t.Join(stores=stores) | ForeignKeyResults(stores=stores):
             return stores

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
@@ -22,6 +22,7 @@ from headrace.worker.operators.foreign_keys import (
 from headrace.worker.operators.group_table import GroupTableOperator
 from headrace.worker.operators.joins import StreamTableJoin, TableTableJoin
 from headrace.worker.operators.keyed import RecordAggregateOperator
+from headrace.worker.operators.limited_updates import LimitUpdatesOperator
 from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
@@ -45,6 +46,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Repartition: o.RepartitionOperator,
     t.ToStream: ToStreamOperator,
     t.Suppress: SuppressOperator,
+    LimitUpdates: LimitUpdatesOperator,
     t.Table: TableOperator,
     t.TableFilter: TableFilterOperator,
     GroupTable: GroupTableOperator,
