@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headrace.core.rounds.event_times import UNIT_NS
@@ -46,7 +47,7 @@ class AppDeclaration(ABC):
 
     def stream(
         self,
-        stream: str,
+        stream: str | Sequence[str],
         /,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -58,6 +59,9 @@ class AppDeclaration(ABC):
         timestamp_unit: str = "us",
     ) -> KStream:
         """Read `stream`; key and value are bytes where no serde is given. `name` names the operator.
+
+        Of several, `app.stream(["clicks", "views"], ...)`, all is said of each, and they are merged: what comes behind is no
+        place for Spark expressions. `r.stream` says of a record where it was read.
 
         `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, a time (an aware
         datetime, or text such as "2026-01-31T12:00Z"), "bootstrap" (at the first record, and up to the end as it is then
@@ -72,6 +76,9 @@ class AppDeclaration(ABC):
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
         a repartition stream is then put in before what keeps state by key.
         """
+        if not isinstance(stream, str):
+            each = partial(self.stream, key=key, value=value, timestamp=timestamp, start=start, partitioning=partitioning)
+            return self._merged(stream, partial(each, reset_offset=reset_offset, timestamp_unit=timestamp_unit), name)
         source = self._source(stream, SourceKind.STREAM, key, value, partitioning, name)
         text = operator_text("stream", stream)
         if timestamp is not None:
@@ -81,6 +88,16 @@ class AppDeclaration(ABC):
         source = replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
         self.builder.add("stream", source)
         return KStream(self, self._flow(source))
+
+    def _merged(self, streams: Any, read: Callable[[str], KStream], name: str | None) -> KStream:
+        if not isinstance(streams, list | tuple | set | frozenset) or not streams:
+            raise TopologyError(
+                f"stream({streams!r:.60}): expected the name of a stream, or a list of names",
+                'write app.stream("clicks") or app.stream(["clicks", "views"])',
+            )
+        with self.builder.all_or_nothing():
+            first, *others = [read(one) for one in (sorted(streams) if isinstance(streams, set | frozenset) else streams)]
+            return first.merge(*others, name=name) if others else first
 
     def table(
         self,
