@@ -150,6 +150,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "App": _members_of(AppDeclaration, hr.App),
     "KStream": _members_of(hr.KStream, Displayable),
     "KGrouped": _members_of(hr.KGrouped),
+    "KCogrouped": _members_of(hr.KCogrouped),
     "KGroupedTable": _members_of(hr.KGroupedTable),
     "KTable": _members_of(hr.KTable, Displayable),
     "joins of streams": _members_of(StreamJoins),

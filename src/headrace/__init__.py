@@ -24,6 +24,7 @@ from headrace.core.job_plan.groupers import (
     SystemStreamPartitionGrouper,
 )
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
+from headrace.dsl.cogrouped import KCogrouped
 from headrace.dsl.functions import batch
 from headrace.dsl.grouped import KGrouped
 from headrace.dsl.grouped_table import KGroupedTable
@@ -102,7 +103,8 @@ __version__ = _VERSION
 __all__ = [
     "__version__", "App", "Job", "JobStatus", "RunStatus", "Record", "open_system", "Streams", "testing",
     # declaring
-    "KStream", "KTable", "GlobalTable", "KGrouped", "KGroupedTable", "Repartitioned", "TopologyDescription", "batch",
+    "KStream", "KTable", "GlobalTable", "KGrouped", "KCogrouped", "KGroupedTable",
+    "Repartitioned", "TopologyDescription", "batch",
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Session", "until_window_closes", "until_time_limit",
     # processors

@@ -193,6 +193,17 @@ def _suppress(app: hr.App, spec: Spec, number: int, node: Node, parents: list[An
     return parents[0].suppress(hr.until_window_closes(), store=f"n{number}")
 
 
+def _cogroup(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    one, other = (parent.group_by_key() for parent in parents)
+    together = one.cogroup(lambda state, r: f.folded(state, r.value))
+    together = together.cogroup(other, lambda state, r: f.followed(state, r.value))
+    windows = node["windows"]
+    if windows is not None:
+        together = together.windowed_by(_windows(windows))
+    merger = f.united if windows is not None and windows["kind"] == "session" else None
+    return together.aggregate(initial=f.START, merger=merger, value=hr.Json(), store=f"n{number}")
+
+
 def _limit(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     return parents[0].suppress(hr.until_time_limit(_length(node["limit_us"])), store=f"n{number}")
 
@@ -227,5 +238,6 @@ _BUILT = {
     "to_stream": _to_stream,
     "suppress": _suppress,
     "limit": _limit,
+    "cogroup": _cogroup,
     "to": _to,
 }

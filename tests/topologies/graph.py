@@ -120,6 +120,18 @@ class Graph:
     def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
 
+    def _cogroup(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        tagged = []
+        for place, above in enumerate(parents):
+            rows, stream = self._spec.nodes[node["of"][place]], self._spec.between(number, f"{place + 1}")
+            if stream in self._counts:
+                above = self._through(stream, number, rows, above, None)
+            made = lambda row, place=place: [] if row.key is None else [replace(row, value=(place, row.value))]  # noqa: E731
+            tagged.append(self._behind(Simple(number - 0.1, made), above))
+        is_session = node["windows"] is not None and node["windows"]["kind"] == "session"
+        together = Sessions(number, node) if is_session else Aggregate(number, node)
+        return self._behind(together, self._behind(Merge(number - 0.05), *tagged))
+
     def _limit(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         self._ask_for_each(self._maker_of(node["of"][0]))
         return self._behind(TimeLimit(number, node["limit_us"], f"~n{number}"), *parents)
@@ -141,7 +153,7 @@ class Graph:
         return number
 
     def _windows_of(self, number: int) -> Node:
-        while self._spec.nodes[number]["op"] != "aggregate":
+        while self._spec.nodes[number]["op"] not in ("aggregate", "cogroup"):
             number = self._spec.nodes[number]["of"][0]
         windows: Node = self._spec.nodes[number]["windows"]
         return windows
@@ -266,6 +278,7 @@ class Graph:
         "table_map": _view,
         "suppress": _suppress,
         "limit": _limit,
+        "cogroup": _cogroup,
         "to_stream": _to_stream,
         "join_table": _join_table,
         "join_tables": _join_tables,

@@ -69,7 +69,8 @@ def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:
         if node["op"] == "to":
             streams[spec.output_name(number)] = node
         for place, side in enumerate(["left", "right"][: len(node["of"])]):
-            for stream in {spec.between(number, side), *([spec.between(number)] if place == 0 else [])}:
+            names = {spec.between(number, side), spec.between(number, f"{place + 1}")}
+            for stream in names | ({spec.between(number)} if place == 0 else set()):
                 rows = spec.nodes[node["of"][place]]
                 if (told := _TOLD.get((node["op"], "" if stream == spec.between(number) else side))) is not None:
                     streams[stream] = {**node, "values": told.format(node["rows"])}

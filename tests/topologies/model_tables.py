@@ -120,6 +120,10 @@ def after(how: str, state: Any, value: Any) -> Any:
             return value if state is None else f.followed(state, value)
         case "general":
             return f.folded(f.START if state is None else state, value)
+        case "cogroup":
+            place, of_stream = value
+            fold = f.followed if place else f.folded
+            return fold(f.START if state is None else state, of_stream)
     part = {"n": None, "least": None, "id": None, "count": 1} if value is None else {**value, "least": value["n"], "count": 1}
     return together(how, initial(how) if state is None else state, part)
 
@@ -131,7 +135,7 @@ def together(how: str, earlier: Any, later: Any) -> Any:
             return earlier + later
         case "reduce":
             return f.followed(earlier, later)
-        case "general":
+        case "general" | "cogroup":
             return f.united(earlier, later)
     both = {name: [part[name] for part in (earlier, later) if part[name] is not None] for name in ("n", "least", "id")}
     return {

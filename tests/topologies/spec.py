@@ -82,6 +82,7 @@ _OPS = {  # and how often they are drawn
     "table_map": 1,
     "suppress": 2,
     "limit": 2,
+    "cogroup": 2,
     "group_table": 3,
     "join_foreign": 3,
 }
@@ -201,6 +202,19 @@ def _group_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
     return True
 
 
+def _cogroup(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    node["gives"], node["how"] = "table", "cogroup"
+    if not _second(node, nodes, other, "stream"):
+        return False
+    node["windows"] = _windows(digits)
+    if node["windows"] is not None:
+        if node["keys"] == "windowed":
+            return False
+        node["keys"] = "windowed"
+    node["values"] = "json"
+    return True
+
+
 def _limit(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["limit_us"] = digits.of((4 * SECOND_US, 15 * SECOND_US))
     return True
@@ -281,6 +295,7 @@ _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "to_table": _to_table,
     "group_table": _group_table,
     "limit": _limit,
+    "cogroup": _cogroup,
     "join_table": _join_table,
     "join_tables": _join_tables,
     "join_foreign": _join_foreign,

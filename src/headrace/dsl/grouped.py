@@ -34,6 +34,7 @@ from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
+    from headrace.dsl.cogrouped import KCogrouped
 
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _REAL = frozenset({"float", "double"})
@@ -50,7 +51,7 @@ class Groups:
         self.grouping = grouping
         self.windows = windows
 
-    def _aggregated(
+    def aggregated(
         self,
         kind: str,
         make: Callable[..., Aggregate],
@@ -98,7 +99,7 @@ class KGrouped(Groups):
 
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many records each key has, as a long."""
-        return self._aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
+        return self.aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
 
     def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
@@ -110,7 +111,7 @@ class KGrouped(Groups):
         given = folding("reduce", function, "old", "new")
         serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value=...").serde
         make = partial(Aggregate, kind=AggregateKind.REDUCE, function=given.body, label=given.label)
-        return self._aggregated("reduce", make, serde, store, name)
+        return self.aggregated("reduce", make, serde, store, name)
 
     def aggregate(
         self,
@@ -140,30 +141,23 @@ class KGrouped(Groups):
                 'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
             )
         given = folding("aggregate", function, "state", "record")
-        merging = self._merging(merger)
+        merging = checked_merger(merger, self.windows)
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = general_serde(given, initial, value)
         make = partial(Aggregate, kind=AggregateKind.GENERAL, function=given.body, label=given.label, initial=initial)
         if merging is not None:
             make = partial(make, merger=merging.body)
-        return self._aggregated("aggregate", make, serde, store, name)
+        return self.aggregated("aggregate", make, serde, store, name)
 
-    def _merging(self, merger: Any) -> Function | None:
-        """`merger` if it is given where sessions merge, and only there."""
-        if isinstance(self.windows, SessionWindows):
-            if merger is None:
-                raise TopologyError(
-                    "aggregate(initial=, function=) of sessions: expected merger= too: a record may join two sessions",
-                    "give merger=, a function of the states of two sessions, the earlier one first, that gives one state",
-                )
-            return folding("aggregate merger", merger, "earlier", "later")
-        if merger is not None:
-            raise TopologyError(
-                "aggregate(merger=): only sessions merge, and these rows have none",
-                "leave it out, or write windowed_by(hr.Session(gap)) before it",
-            )
-        return None
+    def cogroup(self, function: Any) -> KCogrouped:
+        """Fold the records of this stream into a state that other grouped streams share: `function(state, record)`.
+
+        `clicks.cogroup(one).cogroup(views, other).aggregate(initial=...)`: each stream has a function of its own.
+        """
+        from headrace.dsl.cogrouped import KCogrouped, member_of  # which is made of grouped streams
+
+        return KCogrouped(self.app, [member_of(self, function)])
 
     def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
         types = checked_fields(named, self.grouping.flow)
@@ -171,7 +165,24 @@ class KGrouped(Groups):
         # what the bytes of their state depend on: names, kinds, fields, and the types of these where they are known
         forms = (f"{each}={aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
         make = partial(Aggregate, kind=AggregateKind.NAMED, named=dict(named))
-        return self._aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
+        return self.aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
+
+
+def checked_merger(merger: Any, windows: AnyWindows | None) -> Function | None:
+    """`merger` if it is given where sessions merge, and only there."""
+    if isinstance(windows, SessionWindows):
+        if merger is None:
+            raise TopologyError(
+                "aggregate(initial=, function=) of sessions: expected merger= too: a record may join two sessions",
+                "give merger=, a function of the states of two sessions, the earlier one first, that gives one state",
+            )
+        return folding("aggregate merger", merger, "earlier", "later")
+    if merger is not None:
+        raise TopologyError(
+            "aggregate(merger=): only sessions merge, and these rows have none",
+            "leave it out, or write windowed_by(hr.Session(gap)) before it",
+        )
+    return None
 
 
 def folding(operator: str, function: Any, *arguments: str) -> Function:

@@ -46,7 +46,7 @@ class KGroupedTable(Groups):
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many rows each group has, as a long. A group that was there and has none any more has 0."""
         make = partial(Aggregate, kind=AggregateKind.COUNT, of_changes=True)
-        return self._aggregated("count", make, Long(), store, name, "table-count")
+        return self.aggregated("count", make, Long(), store, name, "table-count")
 
     def reduce(
         self,
@@ -73,7 +73,7 @@ class KGroupedTable(Groups):
             subtractor=takes.body,
             label=f"{given.label}, {takes.label}",
         )
-        return self._aggregated("reduce", make, serde, store, name, "table-reduce")
+        return self.aggregated("reduce", make, serde, store, name, "table-reduce")
 
     def aggregate(
         self,
@@ -118,7 +118,7 @@ class KGroupedTable(Groups):
             initial=initial,
             label=f"{adds.label}, {takes.label}",
         )
-        return self._aggregated("aggregate", make, serde, store, name, "table-aggregate")
+        return self.aggregated("aggregate", make, serde, store, name, "table-aggregate")
 
     def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
         types = checked_fields(named, self.grouping.flow)
@@ -127,7 +127,7 @@ class KGroupedTable(Groups):
         serde = result_serde_of(named, types) if value is None else checked_serde("aggregate", value)
         forms = (f"{each}={aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
         make = partial(Aggregate, kind=AggregateKind.NAMED, of_changes=True, named=dict(named))
-        return self._aggregated("aggregate", make, serde, store, name, f"table-named {','.join(forms)}")
+        return self.aggregated("aggregate", make, serde, store, name, f"table-named {','.join(forms)}")
 
 
 def _check_retractable(text: str, aggregate: NamedAggregate) -> None:

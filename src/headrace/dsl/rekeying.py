@@ -125,6 +125,10 @@ class Grouping:
         anchor = flow.anchor if options.name is None else options.name.removesuffix(REPARTITION_SUFFIX)
         self.flow = replace(flow, anchor=anchor).with_sides(key, value)
 
+    def again(self) -> Grouping:
+        """The same rows, to be grouped by themselves."""
+        return Grouping(self._ungrouped, self._options)
+
     def grouped(self, name: str, operator: str) -> StreamCursor:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
