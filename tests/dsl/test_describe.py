@@ -109,7 +109,24 @@ def otherwise() -> hr.App:
     return app
 
 
+def tables() -> hr.App:
+    """What tables are grouped and joined by, and how few updates they give."""
+    app = hr.App("tables")
+    text = hr.String()
+    orders = app.table("orders", key=text, value=hr.Json("shop string, amount double"))
+    shops = app.table("shops", key=text, value=hr.Json())
+    by_shop = orders.group_by(len, hr.Repartitioned(number_of_partitions=3), key=text, name="by-shop")
+    by_shop.aggregate(n=hr.count(), amount=hr.sum("value.amount"), store="amounts").to("amounts")
+    by_shop.reduce(max, min, store="extremes").suppress(hr.until_time_limit("5 minutes"), store="slow").to("extremes")
+    orders.left_join(shops, max, foreign_key=len, value=hr.Json(), store="named").to_stream(emit="each").to("named")
+    clicks, views = (app.stream(name, key=text, value=hr.Long()) for name in ("clicks", "views"))
+    both = clicks.group_by_key().cogroup(max).cogroup(views.select_key(len, key=text).group_by_key(), min)
+    both.windowed_by(hr.Tumbling("1 hour")).aggregate(initial=0, store="both").to("both")
+    return app
+
+
 APPS = {
+    "tables": tables,
     "otherwise": otherwise,
     "sessions": sessions,
     "flight-delays": flight_delays,

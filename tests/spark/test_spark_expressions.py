@@ -448,6 +448,33 @@ def test_an_expression_is_written_by_its_type(world: Any, expression: str, serde
     assert world.values("out", serde) == expected
 
 
+def test_tables_of_expressions_are_grouped(world: Any) -> None:
+    """The serdes of the rows follow from Spark's types, and so do those of what their groups get."""
+    with hr.open_system(world.url) as system:
+        system.create_stream("parcels", 2)
+        rows = [("p1", {"city": "Oslo", "kg": 2}), ("p2", {"city": "Oslo", "kg": 3}), ("p1", {"city": "Rome", "kg": 4})]
+        system.produce("parcels", rows, hr.String(), hr.Json())
+    app = world.app()
+    parcels = app.stream("parcels", key=hr.String(), value=hr.Json("city string, kg bigint"))
+    table = parcels.map_values("named_struct('at', upper(value.city), 'kg', value.kg)").to_table(store="t")
+    grouped = table.group_by(lambda r: r.value["at"], key=hr.String())
+    grouped.aggregate(n=hr.count(), kg=hr.sum("value.kg"), store="s")
+    grouped.reduce(lambda one, other: {**one, "kg": one["kg"] + other["kg"]},
+                   lambda one, other: {**one, "kg": one["kg"] - other["kg"]}, store="reduced")  # fmt: skip
+    world.run(app)
+    assert _entries(hr.state(app)["s"]) == {"OSLO": {"n": 1, "kg": 3}, "ROME": {"n": 1, "kg": 4}}
+    assert _entries(hr.state(app)["reduced"])["ROME"] == {"at": "ROME", "kg": 4}
+    placed = _entries(hr.state(app)["s-rows"])
+    assert placed == {key: {"group": city, "value": {"at": city, "kg": kg}} for key, city, kg in MOVED}
+
+
+MOVED = (("p1", "ROME", 4), ("p2", "OSLO", 3))
+
+
+def _entries(store: Any) -> dict[str, Any]:
+    return {row["key"]: row["value"] for row in store.to_arrow().to_pylist()}
+
+
 def test_an_own_serde_reads_and_writes_columns(world: Any) -> None:
     with hr.open_system(world.url) as system:
         system.create_stream("warmth", 1)

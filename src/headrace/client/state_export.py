@@ -13,6 +13,7 @@ from headrace.client.store_form import StoreForm
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, time_from
 from headrace.errors import HeadraceError, StateError
 from headrace.model.serde import Serde
+from headrace.serdes.scalars import Long
 
 _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
 _FEW_AT_ONCE = 1_000  # where somebody may want no more
@@ -65,9 +66,9 @@ def _times(times_us: Iterable[int]) -> Any:
 
 
 def _values(form: StoreForm, stored: list[bytes]) -> Any:
-    if form.kind in ("count", "named"):
+    if form.has_states:
         results = [form.value_of(data)[0] for data in stored]
-        if form.kind == "count":
+        if form.result == Long():
             return pa.array(results, pa.int64())
         if form.result.spark_type is None:
             return _inferred(results)

@@ -71,6 +71,11 @@ class StoreForm:
         return None if data[0] & _NULL else data[1:]
 
     @property
+    def has_states(self) -> bool:
+        """Whether its values are computed of what is stored, rather than stored as they are."""
+        return self.kind.removeprefix("table-") in ("count", "named")
+
+    @property
     def has_windows(self) -> bool:
         """Whether its entries are of windows, and have a start and an end."""
         return self.size_us is not None or self.ends

@@ -1,5 +1,5 @@
-"""What a table sends to its groups: `RowChange`, of one row in one group, and `Placed`, the row as it was sent. Their serdes
-are put in by `KTable.group_by`.
+"""What a table sends to its groups, `RowChange`, of one row in one group; and the row as it was sent. Their serdes are put in
+by `KTable.group_by`.
 
 `RowChanges`: a byte, 1 where there is an old value, 2 where there is a new one, 3 for both; with both, the length of the old
 one's bytes, 4 bytes, most significant first; then the bytes. `Placements`: the length of the bytes of the group's key, 4 bytes,
@@ -27,13 +27,6 @@ class RowChange(NamedTuple):
 
     old: Any
     new: Any
-
-
-class Placed(NamedTuple):
-    """The key of the group that a row is in, and the row's value."""
-
-    group: Any
-    value: Any
 
 
 def packed_change(old: bytes | None, new: bytes | None) -> bytes:
@@ -116,15 +109,16 @@ class RowChanges(Pairs):
 
 
 class Placements(Pairs):
-    """The serde of rows as a store keeps them that remembers where they were sent: `group` encodes the keys of groups."""
+    """The serde of rows as a store keeps them that remembers where they were sent: the key of the group that a row is in,
+    which `group` encodes, and the row's value."""
 
     def __init__(self, group: Serde, inner: Serde) -> None:
         self.group, self.inner = group, inner
         self.form = f"placed<{group.form};{inner.form}>"
 
-    def encode(self, value: Placed) -> bytes:
-        return packed_place(self.group.encode(value.group), self.inner.encode(value.value))
+    def encode(self, value: dict[str, Any]) -> bytes:
+        return packed_place(self.group.encode(value["group"]), self.inner.encode(value["value"]))
 
-    def decode(self, data: bytes) -> Placed:
+    def decode(self, data: bytes) -> dict[str, Any]:
         group, value = unpacked_place(data)
-        return Placed(self.group.decode(group), self.inner.decode(value))
+        return {"group": self.group.decode(group), "value": self.inner.decode(value)}
