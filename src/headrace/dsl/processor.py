@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.stream_cursor import checked_serde
@@ -62,18 +62,42 @@ class WindowStore(Generic[V]):
         return StoreSpec(self.name, StoreKind.WINDOW, form, self.value, duration_us(self.retention))
 
 
+SUB_KEYS = (str, bytes, int)
+AnyStore: TypeAlias = "KeyValueStore | MapStore | WindowStore"
+
+
+@dataclass(frozen=True, slots=True)
+class MapStore(Generic[V]):
+    """Declares a store of ordered sub-keys under each key, each with a value of its own: an index may grow without its
+    entries being read and written as one. `sub` is the class of the sub-keys: `str` or `bytes`, of at most 64 bytes, or
+    `int`, of 64 bits."""
+
+    name: str
+    value: Serde[V]
+    sub: type = str
+
+    def __post_init__(self) -> None:
+        _check_store(self, "sub", None)
+        if self.sub not in SUB_KEYS:
+            raise TopologyError(f"MapStore({self.name!r}): sub={self.sub!r}: expected str, bytes or int")
+
+    def spec(self, key_form: str) -> StoreSpec:
+        form = f"map-{self.sub.__name__} key={key_form} value={self.value.form}"
+        return StoreSpec(self.name, StoreKind.KEY_VALUE, form, self.value)
+
+
 class Processor(Generic[KIn, VIn, KOut, VOut]):
     """One operator written by hand. Give the class to `KStream.process`, not an object of it.
 
     Define `process(record)` for one record at a time or `process_batch(batch)` for Arrow batches, not both. An object
     is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
 
-    `stores` lists the `KeyValueStore` and `WindowStore` declarations; inside, `context.store(name)` gives the store,
-    which sees the current record's key only. Give it the declaration in place of the name, and type checkers know its
+    `stores` lists the `KeyValueStore`, `MapStore` and `WindowStore` declarations; inside, `context.store(name)` gives the
+    store, which sees the current record's key only. Give it the declaration in place of the name, and type checkers know its
     values.
     """
 
-    stores: ClassVar[Sequence[KeyValueStore | WindowStore]] = ()
+    stores: ClassVar[Sequence[AnyStore]] = ()
 
     def init(self, context: ProcessorContext[KIn]) -> None:
         """Called once before the first record. Keep the context: it forwards records, and gives stores and timers."""
@@ -102,7 +126,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 class Declared:
     """What the class of a processor says about itself."""
 
-    stores: tuple[KeyValueStore | WindowStore, ...]
+    stores: tuple[AnyStore, ...]
     timers: bool
     value: Serde | None = None  # of VOut, where the class says it
 
@@ -142,7 +166,7 @@ def declared_by(processor: Any) -> Declared:
     return Declared(_stores_of(processor), timers, _value_serde_of(processor))
 
 
-def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValueStore | WindowStore, ...]:
+def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore, ...]:
     names: set[str] = set()
     if not isinstance(processor.stores, Sequence) or isinstance(processor.stores, str):
         raise TopologyError(
@@ -150,7 +174,7 @@ def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValue
             f"write stores = [...]: {processor.stores!r} in brackets",
         )
     for store in processor.stores:
-        if not isinstance(store, KeyValueStore | WindowStore):
+        if not isinstance(store, KeyValueStore | MapStore | WindowStore):
             raise TopologyError(
                 f"{processor.__name__}.stores: {store!r} is no store",
                 'list declarations such as hr.KeyValueStore("recent", value=hr.Json())',
@@ -170,7 +194,7 @@ def _value_serde_of(processor: type) -> Serde | None:
     return None
 
 
-def _check_store(store: KeyValueStore | WindowStore, argument: str, lifetime: str | timedelta | None) -> None:
+def _check_store(store: AnyStore, argument: str, lifetime: str | timedelta | None) -> None:
     text = f"{type(store).__name__}({store.name!r})"
     checked_own_name("store", store.name)
     checked_serde(text, store.value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from headrace.serdes.typed import K_co, V
 
 if TYPE_CHECKING:
-    from headrace.dsl.processor import KeyValueStore, WindowStore
+    from headrace.dsl.processor import KeyValueStore, MapStore, WindowStore
 
 D = TypeVar("D")
 R = TypeVar("R")
@@ -44,6 +44,41 @@ class KeyValueStoreView(Protocol[V]):
         """Store a value (None deletes) for each of `keys`, the encoded keys of records of the current batch."""
 
 
+class MapStoreView(Protocol[V]):
+    """Ordered sub-keys under the current key, each with a value. They are texts, bytes or numbers, as declared."""
+
+    @property
+    def name(self) -> str: ...
+
+    @overload
+    def get(self, sub: Any, default: None = None) -> V | None: ...
+    @overload
+    def get(self, sub: Any, default: D) -> V | D: ...
+
+    def get(self, sub: Any, default: object = None) -> object:
+        """The value of a sub-key, `default` without one."""
+
+    def put(self, sub: Any, value: V | None) -> None:
+        """Store `value`; None deletes."""
+
+    def delete(self, sub: Any) -> None:
+        """Forget the value; no error if there is none."""
+
+    def range(
+        self, start: Any = None, stop: Any = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[Any, V]]:
+        """(sub-key, value) pairs with start <= sub-key < stop, None for no bound; at most `limit`.
+
+        They are in their order, or with `reverse` from the last one on: numbers as numbers, texts by their UTF-8 bytes.
+        """
+
+    def prefix_scan(self, prefix: Any, *, reverse: bool = False, limit: int | None = None) -> list[tuple[Any, V]]:
+        """The pairs whose sub-keys, texts or bytes, begin with `prefix`; else as `range`."""
+
+    def clear(self) -> None:
+        """Forget all sub-keys of the current key."""
+
+
 class WindowStoreView(Protocol[V]):
     """Values by time under the current key. Times are µs since the epoch; entries live for the store's retention."""
 
@@ -69,7 +104,7 @@ class WindowStoreView(Protocol[V]):
 
 
 class NamedStore(Protocol[V]):
-    """A store of which a type checker knows the name alone: it may be of either kind, and its values of any type."""
+    """A store of which a type checker knows the name alone: it may be of any kind, and its values of any type."""
 
     @property
     def name(self) -> str: ...
@@ -78,7 +113,9 @@ class NamedStore(Protocol[V]):
     def delete(self, *arguments: object, **options: object) -> None: ...
     def get_many(self, keys: Sequence[bytes]) -> list[V | None]: ...
     def put_many(self, keys: Sequence[bytes], values: Sequence[V | None]) -> None: ...
-    def range(self, start: int, stop: int) -> list[tuple[int, V]]: ...
+    def range(self, *arguments: Any, **options: Any) -> list[tuple[Any, V]]: ...
+    def prefix_scan(self, prefix: Any, **options: Any) -> list[tuple[Any, V]]: ...
+    def clear(self) -> None: ...
 
 
 class Counter(Protocol):
@@ -134,6 +171,8 @@ class ProcessorContext(Protocol[K_co]):
     def store(self, name: KeyValueStore[StoredV]) -> KeyValueStoreView[StoredV]: ...
     @overload
     def store(self, name: WindowStore[StoredV]) -> WindowStoreView[StoredV]: ...
+    @overload
+    def store(self, name: MapStore[StoredV]) -> MapStoreView[StoredV]: ...
     @overload
     def store(self, name: str) -> NamedStore: ...
 

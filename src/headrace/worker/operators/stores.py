@@ -4,9 +4,12 @@ purpose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext
 
 SUB_KEY_BYTES_MAX = 64
+MAP = "map-"  # and the class of the sub-keys: of the form of a `MapStore`
+_AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
 
 
 class _Store:
@@ -160,9 +165,72 @@ class WindowStoreView(_Store):
         return found
 
 
+class MapStoreView(_Store):
+    """Ordered sub-keys under the current key. Sub-keys are stored so that their bytes have their order."""
+
+    def __init__(self, spec: StoreSpec, context: ProcessorContext) -> None:
+        super().__init__(spec, context)
+        self._kind = spec.form.partition(" ")[0].removeprefix(MAP)
+
+    def get(self, sub: Any, default: object = None) -> object:
+        """The value of a sub-key, `default` without one."""
+        return self._get(self._layout(self._encoded_sub(sub)), default)
+
+    def put(self, sub: Any, value: Any) -> None:
+        """Store `value`; None deletes."""
+        self._put(self._layout(self._encoded_sub(sub)), value, 0)
+
+    def delete(self, sub: Any) -> None:
+        """Delete the value; no error if there is none."""
+        self._delete(self._layout(self._encoded_sub(sub)))
+
+    def range(
+        self, start: Any = None, stop: Any = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[Any, object]]:
+        """(sub-key, value) pairs with start <= sub-key < stop, in their order or from the last one; at most `limit`."""
+        low = self._layout(b"" if start is None else self._encoded_sub(start))
+        high = self._layout(b"") + _AFTER_ALL_SUBS if stop is None else self._layout(self._encoded_sub(stop))
+        return self._found(low, high, reverse, limit)
+
+    def prefix_scan(self, prefix: Any, *, reverse: bool = False, limit: int | None = None) -> list[tuple[Any, object]]:
+        """The pairs whose sub-keys begin with `prefix`; else as `range`."""
+        if self._kind == "int":
+            raise StateError(f"store {self.name!r}: its sub-keys are numbers, which have no prefix", "use range(start, stop)")
+        low = self._layout(self._encoded_sub(prefix))
+        return self._found(low, low + _AFTER_ALL_SUBS, reverse, limit)
+
+    def clear(self) -> None:
+        """Delete all sub-keys of the current key."""
+        low = self._layout(b"")
+        for layout, _ in list(self._database().scan(low, low + _AFTER_ALL_SUBS)):
+            self._delete(layout)
+
+    def _found(self, low: bytes, high: bytes, reverse: bool, limit: int | None) -> list[tuple[Any, object]]:
+        if limit is not None and limit < 0:
+            raise StateError(f"store {self.name!r}: limit={limit}: expected 0 or more")
+        entries: Iterable[tuple[bytes, bytes]] = self._database().scan(low, high) if low < high else ()
+        if reverse:
+            entries = reversed(deque(entries, maxlen=limit))
+        return [(self._decoded_sub(split_state_key(layout)[1]), self._decoded(data)) for layout, data in islice(entries, limit)]
+
+    def _encoded_sub(self, sub: Any) -> bytes:
+        if type(sub).__name__ != self._kind:
+            raise StateError(f"store {self.name!r}: sub-key {sub!r:.60}: expected {self._kind}, found {type(sub).__name__}")
+        if self._kind == "int":
+            if not INT64_MIN <= sub <= INT64_MAX:
+                raise StateError(f"store {self.name!r}: sub-key {sub}: expected a number of 64 bits")
+            return time_bytes(sub)
+        return _bytes(sub)
+
+    def _decoded_sub(self, data: bytes) -> Any:
+        return time_from(data) if self._kind == "int" else data.decode() if self._kind == "str" else data
+
+
 def _bytes(sub: str | bytes) -> bytes:
     return sub.encode() if isinstance(sub, str) else sub
 
 
-def store_view(spec: StoreSpec, context: ProcessorContext) -> KeyValueStoreView | WindowStoreView:
+def store_view(spec: StoreSpec, context: ProcessorContext) -> KeyValueStoreView | MapStoreView | WindowStoreView:
+    if spec.form.startswith(MAP):
+        return MapStoreView(spec, context)
     return (WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView)(spec, context)
