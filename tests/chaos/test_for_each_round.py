@@ -121,9 +121,10 @@ def said(run: Run) -> str:
     return said_by(run).read_text()[-3000:]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("stopped_at", "factors"),
-    [pytest.param(4, (), marks=pytest.mark.soak), (4, (4, 2)), pytest.param(9, (4, 1), marks=pytest.mark.soak)],
+    [(4, ()), (4, (4, 2)), (9, (4, 1))],
 )
 def test_an_id_has_the_same_records_and_none_is_lost_whoever_is_killed(
     tmp_path: Path, on_kafka: Place, sink_children: Children, stopped_at: int, factors: tuple[int, ...]

@@ -246,6 +246,7 @@ def test_a_round_that_takes_long_is_cut_short_for_a_new_plan(
     job.finish(driver)
 
 
+@pytest.mark.soak
 def test_a_folder_that_is_not_shared_is_no_place_for_state(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:

@@ -56,6 +56,7 @@ def left_behind(temporary: Path) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 def test_a_worker_is_lost_and_comes_back_and_the_results_are_those_of_plain_python(tmp_path: Path) -> None:
     with demonstration(tmp_path, "--flights", "8000") as process:
         output = process.communicate(timeout=WAIT_S)[0]

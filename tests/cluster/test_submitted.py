@@ -56,10 +56,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClu
         yield cluster
 
 
-KINDS = [pytest.param(kind, marks=[pytest.mark.soak] if kind == "a session" else []) for kind in SESSIONS]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", SESSIONS)
 def test_it_runs_on_the_master_that_was_given(
     kind: str, machines: StandaloneCluster, kafka_server: Any, tmp_path: Path
 ) -> None:

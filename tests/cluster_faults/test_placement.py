@@ -44,6 +44,7 @@ def test_a_job_that_starts_before_its_executors_waits_for_them(
         assert all(world.homes()[one.task] == one.host for one in world.done())
 
 
+@pytest.mark.soak
 def test_a_small_round_is_one_spark_task_on_each_machine(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_place_that_is_gone_when_spark_looks_for_it_costs_seconds(cluster: Fau
     assert max(took.values()) < 15.0, f"with a locality wait of 30 s it is 31 or 61 s: {took}"
 
 
+@pytest.mark.soak
 def test_rounds_end_within_seconds_where_an_executor_dies(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:

@@ -63,6 +63,7 @@ def test_topics_of_others_are_left_alone(url: str, tmp_path: Path) -> None:
         assert [record.key for record in system.consume(runs.INPUT)] == [b"mine"]
 
 
+@pytest.mark.soak
 def test_with_a_broker_of_its_own(tmp_path: Path, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     only_first(monkeypatch, 900)
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,7 @@ def broker() -> Iterator[KafkaServer]:
         yield server
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)  # minutes where nothing else runs
 def test_nothing_is_lost_or_doubled_while_processes_of_every_kind_are_killed(tmp_path: Path, broker: KafkaServer) -> None:
     report = storm(tmp_path, SEED, broker, KILLS, RECORDS)
