@@ -220,6 +220,7 @@ def committed(world: Sliced, group: str) -> int:
         consumer.close()
 
 
+@pytest.mark.soak_on("log")
 def test_a_column_that_raises_and_a_function_that_raises_give_one_dead_letter_each(world: Sliced) -> None:
     app = world.app(world.name, world.spark, dead_letter_stream=world.stream("dead"))
     rows = app.stream(world.stream("in"), key=hr.String(), value=hr.Json(ITEM))
@@ -251,6 +252,7 @@ def small_batches(spark: Any) -> Iterator[None]:
     spark.conf.set(name, before)
 
 
+@pytest.mark.soak_on("log")
 def test_rounds_that_are_cut_short_lose_nothing_behind_a_column(
     world: Sliced, large_rounds: None, small_batches: None, seen: Seen
 ) -> None:

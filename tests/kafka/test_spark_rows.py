@@ -210,7 +210,7 @@ def test_event_times_that_are_far_from_the_records_own_are_named(
     assert f"stream '{world.topic}' partition " in warning and "timestamp_unit='ms'" in warning
 
 
-@pytest.mark.parametrize("chained", [1, 2])
+@pytest.mark.parametrize("chained", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_container_with_nothing_of_one_stream_takes_all_of_the_other(world: Copied, spark_reads: None, chained: int) -> None:
     """The numbers of Spark's partitions say whose rows they have: of what reads nothing, too."""
     streams, expected = [world.stream(name) for name in ("left", "right")], dict[str, set[str]]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ NOT_RUN = {
 }
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 RUN = [page for page in PAGES if BLOCKS[page] and str(page.relative_to(ROOT)) not in ELSEWHERE]
+SOAKING = {"docs/from-structured-streaming.md", "docs/growing-streams.md", "docs/rewinding.md"}  # a minute and more each
 _LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
 
 
@@ -30,9 +32,13 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def _marked(page: Path) -> Any:
+    return pytest.param(page, id=named(page), marks=[pytest.mark.soak] if named(page) in SOAKING else [])
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", RUN, ids=named)
+@pytest.mark.parametrize("page", [_marked(page) for page in RUN])
 def test_the_blocks_of_a_page_run_in_its_order(page: Path, tmp_path: Path) -> None:
     for block in BLOCKS[page]:
         if block.not_run is None:
