@@ -31,6 +31,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, children: Children) ->
         yield made
 
 
+@pytest.mark.soak_on("log")
 @pytest.mark.parametrize("world", ["kafka", "log"], indirect=True)
 def test_nothing_is_lost_or_doubled_when_the_driver_of_slices_is_killed_at_every_step(world: SeededWorld) -> None:
     kind, report = world.place.kind, KillReport()

@@ -38,6 +38,7 @@ class Threaded(SeededWorld):
         return super().run_of(**{"pause_s": 0.002, **options}, keys=keys)
 
 
+@pytest.mark.soak_on("log")
 @pytest.mark.parametrize("kind", ["log", "kafka"])
 def test_nothing_is_lost_or_doubled_when_threads_are_killed(
     request: pytest.FixtureRequest, tmp_path: Path, children: Children, kind: str

@@ -31,6 +31,7 @@ def with_a_past(world: RewindWorld) -> None:
     world.catch_up()
 
 
+@pytest.mark.soak_on("kafka")
 def test_each_counts_once_wherever_the_driver_is_killed(world: RewindWorld) -> None:
     with_a_past(world)
     draw = random.Random(SEED)

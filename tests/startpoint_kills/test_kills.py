@@ -27,6 +27,7 @@ SETTLE_STEPS = (("settle", 1), ("settle", 2))
 AT_RANDOM = (None, None, None)
 
 
+@pytest.mark.soak_on("kafka")
 def test_what_was_resolved_before_the_kill_counts_after_it_wherever_the_end_is_by_then(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
