@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from headrace.serdes.typed import K_co, V
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 R = TypeVar("R")
 StoredV = TypeVar("StoredV")
+SubKey: TypeAlias = str | bytes | int  # of a `MapStore`, as declared
 
 
 class KeyValueStoreView(Protocol[V]):
@@ -51,28 +52,28 @@ class MapStoreView(Protocol[V]):
     def name(self) -> str: ...
 
     @overload
-    def get(self, sub: Any, default: None = None) -> V | None: ...
+    def get(self, sub: SubKey, default: None = None) -> V | None: ...
     @overload
-    def get(self, sub: Any, default: D) -> V | D: ...
+    def get(self, sub: SubKey, default: D) -> V | D: ...
 
-    def get(self, sub: Any, default: object = None) -> object:
+    def get(self, sub: SubKey, default: object = None) -> object:
         """The value of a sub-key, `default` without one."""
 
-    def put(self, sub: Any, value: V | None) -> None:
+    def put(self, sub: SubKey, value: V | None) -> None:
         """Store `value`; None deletes."""
 
-    def delete(self, sub: Any) -> None:
+    def delete(self, sub: SubKey) -> None:
         """Forget the value; no error if there is none."""
 
     def range(
-        self, start: Any = None, stop: Any = None, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[Any, V]]:
+        self, start: SubKey | None = None, stop: SubKey | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[SubKey, V]]:
         """(sub-key, value) pairs with start <= sub-key < stop, None for no bound; at most `limit`.
 
         They are in their order, or with `reverse` from the last one on: numbers as numbers, texts by their UTF-8 bytes.
         """
 
-    def prefix_scan(self, prefix: Any, *, reverse: bool = False, limit: int | None = None) -> list[tuple[Any, V]]:
+    def prefix_scan(self, prefix: str | bytes, *, reverse: bool = False, limit: int | None = None) -> list[tuple[SubKey, V]]:
         """The pairs whose sub-keys, texts or bytes, begin with `prefix`; else as `range`."""
 
     def clear(self) -> None:
@@ -113,8 +114,8 @@ class NamedStore(Protocol[V]):
     def delete(self, *arguments: object, **options: object) -> None: ...
     def get_many(self, keys: Sequence[bytes]) -> list[V | None]: ...
     def put_many(self, keys: Sequence[bytes], values: Sequence[V | None]) -> None: ...
-    def range(self, *arguments: Any, **options: Any) -> list[tuple[Any, V]]: ...
-    def prefix_scan(self, prefix: Any, **options: Any) -> list[tuple[Any, V]]: ...
+    def range(self, *arguments: object, **options: object) -> list[tuple[int, V]]: ...
+    def prefix_scan(self, prefix: str | bytes, **options: object) -> list[tuple[str, V]]: ...
     def clear(self) -> None: ...
 
 
