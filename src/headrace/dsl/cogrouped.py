@@ -51,7 +51,7 @@ class KCogrouped:
         return KCogrouped(self.app, [*self._members, member], self._windows)
 
     def windowed_by(self, windows: AnyWindows) -> KCogrouped:
-        """Aggregate each window of time by itself, as `KGrouped.windowed_by`."""
+        """Aggregate the records of each window of time, as `KGrouped.windowed_by`."""
         checked = KGrouped(self.app, self._members[0].grouping, self._windows).windowed_by(windows)
         return KCogrouped(self.app, self._members, checked.windows)
 

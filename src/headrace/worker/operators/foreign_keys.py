@@ -39,12 +39,12 @@ from headrace.serdes.foreign_keys import (
 )
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.checkpoints import round_id_of
-from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field
+from headrace.worker.operators.base import Context, GatheringOperator, binary_field
 from headrace.worker.operators.expiry import expire, forget_expiry
-from headrace.worker.operators.joins import JoinOperator, joined_table, keys_of
+from headrace.worker.operators.joins import JoinWithTable, keys_of
 from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
 from headrace.worker.operators.table_sending import RowMove, RowUpdate, TableSender
-from headrace.worker.operators.tables import TableOperator, last_per_key
+from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Rows
 
 _NO_KEY, _WITH_KEY = b"\0", b"\1"
@@ -118,26 +118,16 @@ class _Result:
     right: bytes | None
 
 
-class ForeignKeyJoin(JoinOperator, GatheringOperator):
+class ForeignKeyJoin(JoinWithTable):
     """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round the result of each
     row that has changed, or whose other side has; where every update is requested, one for each. Store: foreign key | digest of
     the left row's key -> that key, version, value."""
 
     node: JoinByForeignKey
 
-    def __init__(self, node: JoinByForeignKey, context: Context) -> None:
-        super().__init__(node, context)
-        self._table: TableOperator | None = None
-
     @property
     def database(self) -> Any:
         return self.context.database(self.node.stores[0].kept_in)
-
-    def inlet(self, parent: str, operator: Operator) -> Operator | None:
-        if parent != self.node.parents[1]:
-            return self
-        self._table = joined_table(operator)
-        return None
 
     def finish(self) -> None:
         assert self._table is not None

@@ -8,16 +8,14 @@ values, so that no reader sees the group without it. Store: key of the table -> 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model.serde import Serde
 from headrace.model.table_operators import GroupTable
 from headrace.serdes.row_changes import RowChanges, packed_change, packed_place, unpacked_place
 from headrace.worker.operators.expiry import expire, forget_expiry
+from headrace.worker.operators.suppress import window_of
 from headrace.worker.operators.table_sending import RowMove, RowPlace, RowUpdate, TableSender
-
-_TIMES = Struct(">qq")  # of a windowed key: start and end
 
 
 class GroupTableOperator(TableSender):
@@ -33,8 +31,7 @@ class GroupTableOperator(TableSender):
             return super().places(keys)
         found = []
         for key in keys:
-            start, end = _TIMES.unpack(key[-_TIMES.size :])
-            inner = key[: -_TIMES.size]
+            inner, start, end = window_of(key)
             found.append(RowPlace(inner, state_key(inner, time_bytes(start)), end))
         return found
 

@@ -65,16 +65,14 @@ class JoinOperator(Operator):
         return self.keyed(self.without(rows, rows.key.bytes()[1]))
 
 
-def joined_table(operator: Operator) -> TableOperator:
+def _joined_table(operator: Operator) -> TableOperator:
     assert isinstance(operator, TableOperator), f"{operator.node.name!r} is no table; building the join must have made one"
     operator.is_joined = True
     return operator
 
 
-class StreamTableJoin(JoinOperator, GatheringOperator):
-    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
-    record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
-    null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
+class JoinWithTable(JoinOperator, GatheringOperator):
+    """Holds the rows of its left side until the round ends, when its right side, a table, is known."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
@@ -83,8 +81,14 @@ class StreamTableJoin(JoinOperator, GatheringOperator):
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         if parent != self.node.parents[1]:
             return self
-        self._table = joined_table(operator)
+        self._table = _joined_table(operator)
         return None
+
+
+class StreamTableJoin(JoinWithTable):
+    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
+    record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
+    null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
 
     def finish(self) -> None:
         if not self.held:
@@ -146,7 +150,7 @@ class TableTableJoin(JoinOperator):
         self._tables: dict[str, TableOperator] = {}
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
-        self._tables[parent] = joined_table(operator)
+        self._tables[parent] = _joined_table(operator)
         return None
 
     def finish(self) -> None:

@@ -53,6 +53,11 @@ def rows_at(batches: Sequence[Rows], places: Sequence[tuple[int, int]]) -> Rows:
     return Rows.concat(batches).take(np.array([bases[batch] + row for batch, row in places]))
 
 
+def initial_of(node: t.Aggregate) -> Any:
+    """What a state of a general aggregate begins as: the value that was given, or what the function that was given makes."""
+    return node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
+
+
 def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any) -> Any:
     """The state with a record in it: of a reduce or a general aggregate. `ABSENT` is no state, before and after: the next
     record starts over, in this round as in any other."""
@@ -60,10 +65,7 @@ def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any
     if node.kind is t.AggregateKind.REDUCE:
         after = record.value if before is ABSENT else node.function(before, record.value)
     else:
-        initial = before
-        if before is ABSENT:  # the value that was given, or what the function that was given makes
-            initial = node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
-        after = node.function(initial, record)
+        after = node.function(initial_of(node) if before is ABSENT else before, record)
     return ABSENT if after is None else as_stored(serde, after)
 
 

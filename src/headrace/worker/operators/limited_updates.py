@@ -13,12 +13,12 @@ import numpy as np
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model.table_operators import LimitUpdates
+from headrace.serdes.windowed import TIMES_BYTES
 from headrace.worker.operators.base import Context, Due, GatheringOperator, binary_field, rows_of_timers
 from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Rows
 
-_WINDOW_BYTES = 16  # start and end, behind a key (`serdes.windowed`)
 _VALUE, _DELETION = b"\1", b"\0"
 
 
@@ -51,7 +51,7 @@ class LimitUpdatesOperator(GatheringOperator):
 
     def _parts(self, key: bytes) -> tuple[bytes, bytes]:
         """The key that the task has read records by, and what tells its entries apart."""
-        return (key[:-_WINDOW_BYTES], key[-_WINDOW_BYTES:]) if self.node.by_inner_key else (key, b"")
+        return (key[:-TIMES_BYTES], key[-TIMES_BYTES:]) if self.node.by_inner_key else (key, b"")
 
     def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Give what has waited long enough, by time and key; the number of these."""

@@ -47,7 +47,7 @@ class SuppressOperator(GatheringOperator):
         if not self.held:
             return
         rows = last_per_key(Rows.concat(self.release()))
-        windows = [_window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
+        windows = [window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
         layouts = [state_key(key, time_bytes(start)) for key, start, _ in windows]
         values, times = rows.value.bytes()[0].to_pylist(), rows.timestamp_us.tolist()
         known = dict(zip(layouts, self.database.get_many(layouts), strict=True))
@@ -103,7 +103,7 @@ class SuppressOperator(GatheringOperator):
         return rows_of_timers(times, keys, values)
 
 
-def _window_of(raw: bytes) -> tuple[bytes, int, int]:
+def window_of(raw: bytes) -> tuple[bytes, int, int]:
     """Key, start and end of the bytes of a windowed key (`serdes.windowed`)."""
     start, end = _TIMES.unpack(raw[-_TIMES.size :])
     return raw[: -_TIMES.size], start, end

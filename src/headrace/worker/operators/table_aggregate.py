@@ -3,7 +3,6 @@ in, in this order, as one step."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from headrace.record import Record
 from headrace.serdes.row_changes import RowChange
 from headrace.worker.operators.base import Context
 from headrace.worker.operators.fields import inside
-from headrace.worker.operators.keyed import ABSENT, RecordAggregateOperator, as_stored
+from headrace.worker.operators.keyed import ABSENT, RecordAggregateOperator, as_stored, initial_of
 
 
 class FoldedTableOperator(RecordAggregateOperator):
@@ -31,15 +30,11 @@ class FoldedTableOperator(RecordAggregateOperator):
             state = _kept(node.subtractor(state, old))
         if change.new is not None:
             if not is_reduce:
-                state = self._initial() if state is ABSENT else state
+                state = initial_of(node) if state is ABSENT else state
                 state = _kept(node.function(state, _with_value(record, change.new)))
             else:
                 state = change.new if state is ABSENT else _kept(node.function(state, change.new))
         return ABSENT if state is ABSENT else as_stored(self.state_serde, state)
-
-    def _initial(self) -> Any:
-        initial = self.node.initial
-        return initial() if callable(initial) else copy.deepcopy(initial)
 
 
 class NamedTableOperator(RecordAggregateOperator):
