@@ -120,6 +120,8 @@ def tables() -> hr.App:
     by_shop.reduce(max, min, store="extremes").suppress(hr.until_time_limit("5 minutes"), store="slow").to("extremes")
     orders.left_join(shops, max, foreign_key=len, value=hr.Json(), store="named").to_stream(emit="each").to("named")
     clicks, views = (app.stream(name, key=text, value=hr.Long()) for name in ("clicks", "views"))
+    prices = app.table("prices", key=text, value=hr.Long(), history="1 day")
+    clicks.left_join(prices, max, value=hr.Long(), grace="1 minute", name="priced").to("priced")
     both = clicks.group_by_key().cogroup(max).cogroup(views.select_key(len, key=text).group_by_key(), min)
     both.windowed_by(hr.Tumbling("1 hour")).aggregate(initial=0, store="both").to("both")
     return app

@@ -171,7 +171,30 @@ def lives_model(sent: Sequence[Sent]) -> Results:
     return found
 
 
+def as_of(grace: int) -> Case:
+    """A join with a table of versions: each record waits for those that are as late as the grace allows."""
+
+    def make() -> hr.App:
+        app = hr.App("cut")
+        table = app.table("a", key=hr.String(), value=hr.Long(), history=us(END_US))
+        stream = app.stream("b", key=hr.String(), value=hr.Long())
+        stream.left_join(table, lambda x, y: [x, y], value=hr.Json(), grace=us(grace)).to("out")
+        return app
+
+    def model(sent: Sequence[Sent]) -> Results:
+        found: Results = []
+        for name, key, value, at in sent:
+            versions = {when: own for of, one, own, when in sent if (of, one) == ("a", key) and when <= at}
+            if name == "b":
+                found.append((key, [value, versions[max(versions)] if versions else None], at))
+        return found
+
+    return Case(make, "ab", grace, model=model)
+
+
 CASES = {
+    "as-of join, grace 0": as_of(0),
+    "as-of join, grace 4": as_of(LENGTH),
     **{f"{kind}, grace {g}": joined_streams(kind, g) for kind in ("join", "left_join", "outer_join") for g in (0, 2)},
     **{
         f"{kind}, {emit}, grace {g}": windowed(kind, emit, g)

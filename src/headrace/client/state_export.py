@@ -46,7 +46,7 @@ def rows_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator
 def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
     split = [split_state_key(layout) for layout, _ in pairs]
     columns: dict[str, Any] = {"key": _decoded(form.key, [key for key, _ in split])}
-    times = [time_from(sub[:TIME_BYTES]) for _, sub in split] if form.by_time else []
+    times = [form.time_of(sub) for _, sub in split] if form.by_time else []
     if form.has_windows:
         windows = [form.window_of(at, data) for at, (_, data) in zip(times, pairs, strict=True)]
         columns["window_start"] = _times(times)

@@ -20,7 +20,7 @@ from headrace.client.application_client import named
 from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
-from headrace.core.keys.key_layout import TIME_BYTES, bucket_range, split_state_key, state_key, time_from
+from headrace.core.keys.key_layout import bucket_range, split_state_key, state_key
 from headrace.core.keys.long_keys import entry_of, stored_key
 from headrace.core.topology.compatibility import in_use
 from headrace.errors import HeadraceError, StateError
@@ -312,6 +312,6 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
         raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
     if not form.by_time:
         return StoredEntry(task, value, sub=sub, expires_us=expires_us)
-    at = time_from(sub[:TIME_BYTES])
+    at = form.time_of(sub)
     window = form.window_of(at, data)
     return StoredEntry(task, value, window, at if window is None else None, expires_us=expires_us)

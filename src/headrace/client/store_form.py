@@ -29,11 +29,14 @@ from headrace.serdes.messagepack import MessagePack
 from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.scalars import Bytes, Long
 from headrace.serdes.serdes import BY_FORM, decimal_of
+from headrace.serdes.waiting import waiting_record_of
 from headrace.serdes.windowed import Windowed, WindowedKey
 
 GLOBAL = "global"  # every task has all of it
 JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
 LIMITED = "limited"  # an update that waits: its time, and a byte that says whether it is a value or a deletion
+VERSIONS = "versions"  # newest first: the byte says whether it is a value or a deletion
+WAITING = "waiting"  # a record that waits, with its headers
 _NULL = 2
 
 
@@ -66,9 +69,18 @@ class StoreForm:
         """The value's own bytes, without the times before them; None for null, as a join of two streams may keep it."""
         if self.kind.startswith(LIMITED):
             return data[TIME_BYTES + 1 :] if data[TIME_BYTES] else None
+        if self.kind == VERSIONS:
+            return data[1:] if data[0] else None
+        if self.kind == WAITING:
+            return waiting_record_of(data).value
         if self.kind != JOINED:
             return data[self.times * TIME_BYTES :]
         return None if data[0] & _NULL else data[1:]
+
+    def time_of(self, sub: bytes) -> int:
+        """The time (µs) that a sub-key begins with, of a store that is by time."""
+        time_us = time_from(sub[:TIME_BYTES])
+        return ~time_us if self.kind == VERSIONS else time_us
 
     @property
     def has_states(self) -> bool:
@@ -114,7 +126,7 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     if by_window and isinstance(key, Windowed):  # stored under the key that the windows are of
         key = key.inner
     ends = parts.gap_us is not None or is_of_windows
-    by_time = size_us is not None or ends or kind in ("window", JOINED, "limited-windows")
+    by_time = size_us is not None or ends or kind in ("window", JOINED, VERSIONS, WAITING, "limited-windows")
     expires = kind == "window" or details == "expiring"
     times = {"suppress": 2, "results": VERSION_BYTES // TIME_BYTES}.get(kind, int(expires or ends))
     return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)

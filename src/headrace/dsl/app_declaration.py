@@ -22,6 +22,7 @@ from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import with_repartition, with_table
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde
+from headrace.dsl.windows import Duration, length_us
 from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
 from headrace.model.names import checked_name, checked_own_name
@@ -107,12 +108,18 @@ class AppDeclaration(ABC):
         value: Serde | None = None,
         store: str | None = None,
         partitioning: str = "hash",
+        history: Duration | None = None,
     ) -> KTable:
         """Read `stream` as a table: the last value of each key, kept in `store` (named like the stream by default).
+
+        With a `history` the table keeps versions, each of which holds from its time on: a stream that is joined with it finds
+        the version of each record's own time, as far back as the history goes behind the watermark. What else comes of the
+        table are updates of its newest versions. An update that is older than the history is late.
 
         `partitioning` as that of `stream`: with "other" its updates go through a repartition stream, named after the store.
         """
         source = self._source(stream, SourceKind.TABLE, key, value, partitioning)
+        history_us = None if history is None else length_us("history", history, operator_text("table", stream))
         store_name = self.builder.checked_store("table", stream if store is None else store)
         own = self.builder.checked("table", f"{stream}-table")
         with self.builder.all_or_nothing():
@@ -120,7 +127,7 @@ class AppDeclaration(ABC):
             flow = self._flow(source)
             if not flow.is_by_key:
                 flow = with_repartition(flow, store_name, for_operator=own, of_table=True)
-            return KTable(self, with_table(flow, own, store_name, flow.key, flow.value))
+            return KTable(self, with_table(flow, own, store_name, flow.key, flow.value, history_us=history_us))
 
     def global_table(
         self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None

@@ -43,7 +43,9 @@ class StreamJoins:
 
         `joiner` is a function of (left, right) or (key, left, right), or one marked `@hr.batch`, whose batch has the
         columns key, left, right and timestamp; the serde of its result is `value`, or follows from its return annotation.
-        Records without a match are left out. With a table a record sees what came before it in time, and keeps its headers.
+        Records without a match are left out. With a table a record sees what came before it in time, and keeps its headers;
+        with one that has a history, the version of its own time. With a `grace`, too, it waits for that table until the
+        watermark is more than the grace past its time: what the result is depends on both sides alone then.
         Of two streams a pair has the later time. `before` and `after` say how long before and after a left record the right
         ones may be, where that differs: by default both are `within`, and without that 0. A left record's window ends
         `after` after it, a right one's `before` after it, and closes `grace` later by the watermark (without a grace
@@ -111,9 +113,11 @@ class StreamJoins:
                 "outer_join of a stream with a table: a change of the table alone gives no record",
                 "use left_join, or make the stream a table by to_table() and join two tables",
             )
-        if not is_stream and (arguments.has_window or (arguments.grace, arguments.retention) != (None, None)):
+        only_of_streams = (arguments.retention, arguments.grace if is_global else None)
+        if not is_stream and (arguments.has_window or only_of_streams != (None, None)):
+            also = ", grace=" if is_global else ""
             raise TopologyError(
-                f"{arguments.operator} with a table: within=, before=, after=, grace= and retention= are for two streams",
+                f"{arguments.operator} with a table: within=, before=, after={also} and retention= are for two streams",
                 "leave them out: a record is joined with what the table has at its time",
             )
         if arguments.key is not None and not is_global:

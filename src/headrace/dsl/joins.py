@@ -24,7 +24,9 @@ from headrace.dsl.rekeying import with_repartition, with_table
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
 from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
+from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
+from headrace.model.table_operators import VersionedTable, WaitingJoin
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, Repartition, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 
@@ -90,7 +92,8 @@ class JoinBuild:
 
     def _joined(self, sides: JoinSides, repartitioned: Sides) -> StreamCursor:
         tables, flow_of = _TABLES[sides], {_LEFT: self.left, _RIGHT: self.right}
-        is_kept = bool(tables) and all(self._is_kept(flow_of[side]) for side in tables)
+        waits = sides is JoinSides.STREAM_TABLE and self.arguments.grace is not None
+        is_kept = bool(tables) and not waits and all(self._is_kept(flow_of[side]) for side in tables)
         own, prefix, text = self._names(bool(repartitioned) or not is_kept)
 
         def side_of(side: str) -> StreamCursor:
@@ -104,10 +107,29 @@ class JoinBuild:
         stores: tuple[StoreSpec, ...] = ()
         if sides is JoinSides.STREAM_STREAM:
             sided = ((_LEFT, first, self.after_us), (_RIGHT, second, self.before_us))
-            stores = tuple(self._window_store(f"{prefix}-{at}", text, flow, ends_us) for at, flow, ends_us in sided)
+            kept = [(f"{prefix}-{at}", flow, ends_us + self.kept_us) for at, flow, ends_us in sided]
+            stores = tuple(self._store_by_time(name, text, flow, "joined", kept_us) for name, flow, kept_us in kept)
         check_keys(text, first.key, second.key)
         check_partitioners(self.builder, text, first, second)
+        if waits:
+            return self._waiting(own, prefix, text, first, second)
         return self._added(own, text, sides, first, second, stores=stores)
+
+    def _waiting(self, own: str, prefix: str, text: str, left: StreamCursor, right: StreamCursor) -> StreamCursor:
+        """A join of a stream with a table of versions, whose records wait for it."""
+        table, grace_us = self.builder.topology().node(right.node), length_us("grace", self.arguments.grace or "", text)
+        if not isinstance(table, VersionedTable):
+            raise TopologyError(
+                f"{text}: grace={self.arguments.grace!r} with a table that keeps its newest values alone",
+                'keep its versions: app.table(..., history="1 hour"), or to_table(history=...); or leave the grace out',
+            )
+        if grace_us > table.history_us:
+            raise TopologyError(
+                f"{text}: the grace of {duration_text(grace_us)} is above the history of {duration_text(table.history_us)}",
+                "what a record waits for would be deleted: make the history of the table at least as long",
+            )
+        store = self._store_by_time(f"{prefix}-waiting", text, left, "waiting")
+        return self._added(own, text, JoinSides.STREAM_TABLE, left, right, stores=(store,), grace_us=grace_us)
 
     def with_global(self) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
@@ -133,25 +155,29 @@ class JoinBuild:
 
     def _table(self, flow: StreamCursor, name: str, is_repartitioned: bool) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
+        history_us = None
         if is_repartitioned:
-            if self._is_kept(flow):  # all of its updates, and not the last of each round
-                flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
+            table = self.builder.topology().node(flow.node)
+            if isinstance(table, Table):  # all of its updates, and not the last of each round
+                flow = replace(flow, node=table.parents[0])
+                history_us = table.history_us if isinstance(table, VersionedTable) else None
             flow = with_repartition(flow, name, of_table=True)
         elif self._is_kept(flow):
             return flow
         text = operator_text(self.arguments.operator, name)
         own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
-        return with_table(flow, own, store, needed(flow.key, "key", text, None), needed(flow.value, "value", text, None))
+        key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
+        return with_table(flow, own, store, key, value, history_us=history_us)
 
     def _is_kept(self, flow: StreamCursor) -> bool:
         """Whether the operator of a table keeps all of it, as given."""
         return isinstance(self.builder.topology().node(flow.node), Table)
 
-    def _window_store(self, name: str, text: str, flow: StreamCursor, ends_us: int) -> StoreSpec:
+    def _store_by_time(self, name: str, text: str, flow: StreamCursor, what: str, kept_us: int | None = None) -> StoreSpec:
+        """A store of records of `flow` by their times."""
         key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
         store = self.builder.checked_store(text, name)
-        form = f"joined key={key.form} value={value.form}"
-        return StoreSpec(store, StoreKind.WINDOW, form, value.serde, ends_us + self.kept_us)
+        return StoreSpec(store, StoreKind.WINDOW, f"{what} key={key.form} value={value.form}", value.serde, kept_us)
 
     def _names(self, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
@@ -170,7 +196,8 @@ class JoinBuild:
     ) -> StreamCursor:
         arguments = self.arguments
         side = result_side(self.joiner, arguments.value, returned(self.joiner), text, left)
-        node = Join(
+        make: Any = WaitingJoin if "grace_us" in more else Join
+        node = make(
             name=own,
             parents=(left.node, right.node),
             kind=arguments.kind,

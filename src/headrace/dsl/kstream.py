@@ -18,6 +18,7 @@ from headrace.dsl.processor import declared_by
 from headrace.dsl.rekeying import Grouping, check_by_key, repartition_arguments, with_repartition, with_table
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
 from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, needed
+from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
@@ -229,12 +230,14 @@ class KStream(StreamJoins, Displayable):
         options = checked_options("group_by", repartitioned)
         return self.select_key(selector, key=key).group_by_key(options)
 
-    def to_table(self, *, store: str | None = None, name: str | None = None) -> KTable:
-        """The last value of each key as a table; a null value deletes the key."""
+    def to_table(self, *, store: str | None = None, name: str | None = None, history: Duration | None = None) -> KTable:
+        """The last value of each key as a table; a null value deletes the key. `history`: as of `app.table`."""
         grouping = Grouping(self.flow)
         own, text, store_name = grouping.flow.lasting_names_of("table", name, store)
         key, value = grouping.key(text), needed(self.flow.value, "value", text, None)
-        return KTable(self.app, with_table(grouping.grouped(store_name, own), own, store_name, key, value))
+        history_us = None if history is None else length_us("history", history, text)
+        flow = grouping.grouped(store_name, own)
+        return KTable(self.app, with_table(flow, own, store_name, key, value, history_us=history_us))
 
     def to(
         self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None

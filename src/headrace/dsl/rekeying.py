@@ -10,6 +10,7 @@ from headrace.dsl.builder import operator_text
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, needed
 from headrace.errors import TopologyError
+from headrace.model.table_operators import VersionedTable
 from headrace.model.topology import Group, Repartition, Source, SourceKind, StoreKind, StoreSpec, Table
 
 
@@ -98,10 +99,34 @@ def with_repartition(
     return StreamCursor(builder=builder, node=reader, anchor=reader, key=key, value=value)
 
 
-def with_table(flow: StreamCursor, own: str, store: str, key: SerdeSlot, value: SerdeSlot, what: str = "table") -> StreamCursor:
-    """`flow` behind a `Table` operator `own`; its names are checked by the caller. `what` begins the store's form."""
-    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
-    flow.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
+def with_table(
+    flow: StreamCursor,
+    own: str,
+    store: str,
+    key: SerdeSlot,
+    value: SerdeSlot,
+    what: str = "table",
+    history_us: int | None = None,
+) -> StreamCursor:
+    """`flow` behind a `Table` operator `own`; its names are checked by the caller. `what` begins the store's form.
+    `history_us`: how long versions are kept, None for the newest ones alone."""
+
+    def spec(name: str, kind: StoreKind, what: str) -> StoreSpec:
+        return StoreSpec(name, kind, f"{what} key={key.form} value={value.form}", value.serde)
+
+    parents = (flow.node,)
+    if history_us is None:
+        table = Table(name=own, parents=parents, store=spec(store, StoreKind.KEY_VALUE, what), value=value.serde)
+    else:
+        table = VersionedTable(
+            name=own,
+            parents=parents,
+            store=spec(store, StoreKind.KEY_VALUE, "versioned"),
+            versions=spec(flow.builder.checked_store("table", f"{store}-versions"), StoreKind.WINDOW, "versions"),
+            value=value.serde,
+            history_us=history_us,
+        )
+    flow.builder.add("table", table)
     return behind_table(flow, own, operator_text("table", store)).with_sides(key, value)
 
 

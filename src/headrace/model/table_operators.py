@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.model.serde import Serde
-from headrace.model.topology import Function, Join, Node, StoreSpec
+from headrace.model.topology import Function, Join, Node, StoreSpec, Table
 from headrace.model.windows import AnyWindows
 
 
@@ -71,3 +71,20 @@ class LimitUpdates(Node):
     key: Serde | None = None
     value: Serde | None = None
     by_inner_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class VersionedTable(Table):
+    """Keeps the newest value of each key in its store, and in `versions` all that records may ask for by their times: a version
+    that another one follows until the watermark is `history_us` past that one."""
+
+    versions: StoreSpec
+    history_us: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WaitingJoin(Join):
+    """Of a stream with a table that keeps versions: a record waits, in the only one of `stores`, until the watermark is more
+    than `grace_us` past its time, so that what the table was then is known."""
+
+    grace_us: int

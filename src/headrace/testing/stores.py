@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from headrace.client.store_form import StoreForm
-from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
+from headrace.core.keys.key_layout import split_state_key, state_key, time_bytes
 from headrace.errors import HeadraceError, SerdeError, StateError
 from headrace.model.serde import Serde
 from headrace.model.topology import Repartition, Sink, Topology
@@ -60,7 +60,7 @@ class StoredView(Generic[K, V]):
         found: list[tuple[Any, V]] = []
         for layout, data in self._entries():
             key_bytes, sub = split_state_key(layout)
-            key, under = self._form.key.decode(key_bytes), time_from(sub[:TIME_BYTES]) if self._form.by_time else sub
+            key, under = self._form.key.decode(key_bytes), self._form.time_of(sub) if self._form.by_time else sub
             found.append((key if under == b"" else (key, under), self._form.value_of(data)[0]))
         return found
 

@@ -31,6 +31,8 @@ from headrace.model.table_operators import (
     JoinByForeignKey,
     LimitUpdates,
     SendByForeignKey,
+    VersionedTable,
+    WaitingJoin,
 )
 from headrace.model.topology import Function, Node, StoreSpec, Topology
 from headrace.model.windows import AnyWindows, SessionWindows
@@ -56,6 +58,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     SendByForeignKey: ("foreign-key", "function", "key"),
     ForeignKeyResults: ("join-results", "value"),
     nodes.Table: ("table-store",),
+    VersionedTable: ("table-store", "history"),
     nodes.TableFilter: ("filter", "function"),
     nodes.ToStream: ("to_stream", "emit"),
     nodes.Suppress: ("suppress", "key", "value", "windows"),
@@ -63,6 +66,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
     nodes.ForEachRound: ("for_each_round", "function"),
     nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "before", "after", "kept"),
+    WaitingJoin: ("join", "sides", "function", "value", "grace"),
     JoinByForeignKey: ("join", "sides", "function", "value"),
     nodes.Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
 }
@@ -158,7 +162,7 @@ def _detail(node: Any, name: str) -> Any:
             return str(node.sides)
         case "by" | "key_of" | "partitioner":
             return _label(getattr(node, name))
-        case "within" | "limit" if isinstance(node, nodes.DropDuplicates | LimitUpdates):
+        case "within" | "limit" | "history" | "grace" if not isinstance(node, nodes.Join) or isinstance(node, WaitingJoin):
             return duration_text(getattr(node, f"{name}_us"))
         case "within" | "before" | "after" | "kept" if node.sides is nodes.JoinSides.STREAM_STREAM:
             return _join_length(node, name)
@@ -227,6 +231,10 @@ def _store(store: StoreSpec, node: Node) -> StoreDescription:
     windows = node.windows if isinstance(node, nodes.Aggregate) else None
     if isinstance(node, LimitUpdates):
         kept = duration_text(node.limit_us)
+    elif isinstance(node, VersionedTable) and store is node.versions:
+        kept = f"{duration_text(node.history_us)} past the next version"
+    elif isinstance(node, WaitingJoin):
+        kept = f"{duration_text(node.grace_us)} past its time"
     elif isinstance(node, nodes.Suppress):
         kept = "until its window closes"
     elif windows is not None:

@@ -128,6 +128,8 @@ def headline_of(operator: dict[str, Any]) -> str:
             return f"at most one update of a key in {operator['limit']}"
         case "suppress":
             return "the last value of each window, when it closes"
+        case "table-store" if "history" in operator:
+            return f"keep the values per key, with a history of {operator['history']}"
         case "table-store":
             return "keep the last value per key"
     if "aggregates" in operator:
@@ -175,6 +177,8 @@ def _join_parts(operator: dict[str, Any]) -> list[str]:
     if "before" in operator:
         lengths = f"from {operator['before']} before to {operator['after']} after it"
         parts.append(f"{lengths}, open for {operator['kept']} more")
+    if "grace" in operator:
+        parts.append(f"as of its time, {operator['grace']} past that")
     return parts
 
 

@@ -52,6 +52,8 @@ class OperatorDescription(TypedDict):
     value: NotRequired[str | None]
     windows: NotRequired[WindowsDescription]
     limit: NotRequired[str]
+    history: NotRequired[str]
+    grace: NotRequired[str]
     within: NotRequired[str]
     before: NotRequired[str]
     after: NotRequired[str]

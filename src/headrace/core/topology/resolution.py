@@ -21,6 +21,7 @@ from headrace.model.table_operators import (
     JoinByForeignKey,
     LimitUpdates,
     SendByForeignKey,
+    VersionedTable,
 )
 
 Sides = tuple[Serde | None, Serde | None]
@@ -166,6 +167,13 @@ def key_mismatch(join: str, left: Serde, right: Serde) -> TopologyError:
     )
 
 
+def _table_with_sides(node: t.Table, before: Sides) -> t.Table:
+    key, value = before
+    if isinstance(node, VersionedTable):
+        node = replace(node, versions=with_spark_types(node.versions, key, value))
+    return replace(node, store=with_spark_types(node.store, key, value), value=node.value or value)
+
+
 def _with_sides(node: t.Node, before: Sides, makers: SerdeMakers) -> tuple[Any, Sides]:
     """The operator with its open serdes taken from its parent, and the serdes of what it gives."""
     key, value = before
@@ -201,8 +209,7 @@ def _with_sides(node: t.Node, before: Sides, makers: SerdeMakers) -> tuple[Any, 
             key, value = node.key or key, node.value or value
             return replace(node, key=key, store=with_spark_types(node.store, key, value), value=value), (key, value)
         case t.Table():
-            store = with_spark_types(node.store, key, value)
-            return replace(node, store=store, value=node.value or value), before
+            return _table_with_sides(node, before), before
         case t.Repartition():
             node = replace(node, key=node.key or key, value=node.value or value)
             return node, (node.key, node.value)

@@ -16,7 +16,7 @@ from headrace.core.topology.compatibility import REMOVED, in_use, refusals
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey, VersionedTable
 from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, Suppress, Table
 
 _WITH_ONE_STORE = (Aggregate, Table, DropDuplicates, Suppress, GroupTable, SendByForeignKey, LimitUpdates)
@@ -102,6 +102,8 @@ def change_notes(before: JobModel | None, after: JobModel | None) -> list[str]:
 def in_databases(node: Node, databases: Mapping[str, str]) -> Node:
     """The operator with its stores in the databases that the job model says."""
     stores = tuple(replace(store, database=databases.get(store.name)) for store in stores_of(node))
+    if isinstance(node, VersionedTable):
+        return replace(node, store=stores[0], versions=stores[1])
     if isinstance(node, _WITH_ONE_STORE):
         return replace(node, store=stores[0])
     return replace(node, stores=stores) if isinstance(node, Process | Join | ForeignKeyResults) else node

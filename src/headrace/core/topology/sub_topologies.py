@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.errors import TopologyError
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey, VersionedTable
 
 REPARTITION_SUFFIX = "-repartition"
 Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
@@ -71,6 +71,8 @@ def whole_name_of(application: str, name: str, streams: Container[str]) -> str |
 
 def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
     match node:
+        case VersionedTable(store=store, versions=versions):
+            return store, versions
         case t.Aggregate(store=store) | t.Table(store=store) | t.DropDuplicates(store=store) | t.Suppress(store=store):
             return (store,)
         case GroupTable(store=store) | SendByForeignKey(store=store) | LimitUpdates(store=store):

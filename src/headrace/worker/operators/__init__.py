@@ -7,7 +7,14 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
+from headrace.model.table_operators import (
+    ForeignKeyResults,
+    GroupTable,
+    LimitUpdates,
+    SendByForeignKey,
+    VersionedTable,
+    WaitingJoin,
+)
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
@@ -29,6 +36,7 @@ from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
 from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
+from headrace.worker.operators.versioned_tables import VersionedTableOperator, WaitingTableJoin
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,
@@ -48,6 +56,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Suppress: SuppressOperator,
     LimitUpdates: LimitUpdatesOperator,
     t.Table: TableOperator,
+    VersionedTable: VersionedTableOperator,
     t.TableFilter: TableFilterOperator,
     GroupTable: GroupTableOperator,
     SendByForeignKey: SendByForeignKeyOperator,
@@ -76,6 +85,8 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
         if node.of_changes:
             return NamedTableOperator(node, context) if vectorised else FoldedTableOperator(node, context)
         return VectorAggregateOperator(node, context) if vectorised else RecordAggregateOperator(node, context)
+    if isinstance(node, WaitingJoin):
+        return WaitingTableJoin(node, context)
     if isinstance(node, t.Join):
         return _JOINS[node.sides](node, context)
     return _CLASSES[type(node)](node, context)

@@ -93,7 +93,11 @@ class StreamTableJoin(JoinWithTable):
     def finish(self) -> None:
         if not self.held:
             return
-        rows, keys = self._looked_up(merged_by_rank(self.release()))
+        self.join(merged_by_rank(self.release()))
+
+    def join(self, rows: Rows) -> None:
+        """Join the rows, which are in the order of their ranks, and pass the results on."""
+        rows, keys = self._looked_up(rows)
         if not len(rows):
             return
         right = self._found(keys, rows)
@@ -124,7 +128,7 @@ class StreamTableJoin(JoinWithTable):
         """The table's value of each key, null where it has none."""
         assert self._table is not None
         known = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-        seen = self._table.seen_by(keys.take(pa.array(known)), rows.rank[known])
+        seen = self._table.seen_by(keys.take(pa.array(known)), rows.rank[known], rows.timestamp_us[known])
         if len(known) < len(keys):
             places = np.zeros(len(keys), np.int64)
             places[known] = np.arange(len(known))

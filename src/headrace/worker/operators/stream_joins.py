@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
@@ -26,6 +25,7 @@ from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.joins import JoinOperator
+from headrace.worker.operators.origins import origin_subs
 from headrace.worker.rows import Field, Rows
 
 _LEFT, _RIGHT = 0, 1
@@ -123,7 +123,7 @@ class StreamStreamJoin(JoinOperator):
         order = np.lexsort((side_of, every.rank))
         every, sides = every.take(order), side_of[order].tolist()
         keys, times = every.key.bytes()[0].to_pylist(), every.timestamp_us.tolist()
-        values, subs = every.value.bytes()[0].to_pylist(), self._subs_of(every, sides)
+        values, subs = every.value.bytes()[0].to_pylist(), origin_subs(self.context, every, sides)
         waiting = self._loaded(keys, sides, times)
         for row, (key, side, time_us) in enumerate(zip(keys, sides, times, strict=True)):
             found = waiting[key, 1 - side].near(time_us, self._reach_us[side])
@@ -138,23 +138,6 @@ class StreamStreamJoin(JoinOperator):
         self._join_pairs(every)
         self._store(waiting)
         self._wake(keys, sides, times)
-
-    def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
-        """Time and origin of each record: the same wherever rounds are cut, and no two alike. What comes of a timer has no
-        origin; it is identified by the round, and what comes of one record by its number."""
-        origins = [
-            xxhash.xxh64_digest(stream.encode()) + partition.to_bytes(4, "big") for stream, partition in self.context.streams
-        ]
-        no_origin = xxhash.xxh64_digest(self.context.plan.round_id.encode()) + bytes(4)
-        seen: dict[tuple[int, bytes], int] = {}
-        subs = []
-        places = zip(sides, rows.timestamp_us.tolist(), rows.ssp.tolist(), rows.offset.tolist(), strict=True)
-        for side, time_us, ssp, offset in places:
-            sub = time_bytes(time_us) + (origins[ssp] if offset >= 0 else no_origin) + max(offset, 0).to_bytes(8, "big")
-            number = seen.get((side, sub), 0)
-            seen[side, sub] = number + 1
-            subs.append(sub + number.to_bytes(4, "big"))
-        return subs
 
     def _loaded(self, keys: list[bytes], sides: list[int], times: list[int]) -> dict[tuple[bytes, int], _Waiting]:
         """Per key and side what is kept near the records of the other side."""

@@ -65,7 +65,7 @@ class TableOperator(GatheringOperator):
         stored: list[bytes | None] = self.database.get_many(state_keys(keys))
         return stored
 
-    def seen_by(self, keys: Any, ranks: Any) -> Any:
+    def seen_by(self, keys: Any, ranks: Any, times_us: Any) -> Any:
         """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none. That is
         the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank come of one
         record: what it does to the table is not there yet when it is joined itself."""
