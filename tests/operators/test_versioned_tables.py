@@ -104,6 +104,20 @@ def test_with_a_grace_a_record_waits_for_the_table(kind: str) -> None:
         assert results(d) == [("tea", [3, 7], 9)]
 
 
+def test_what_waits_finds_its_version_though_that_expires_in_the_same_round() -> None:
+    with Driver(app_of("20 seconds", "5 seconds")) as d:
+        for value, second in ((1, 8), (2, 11)):
+            d.send("prices", "tea", value, at=second * SECOND)
+        d.send("orders", "tea", 0, at=10 * SECOND)
+        d.run()
+        for stream in ("prices", "orders"):
+            d.send(stream, "milk", 0, at=1000 * SECOND)
+        d.run()
+        d.send("orders", "tea", 1, at=10 * SECOND)
+        d.run()
+        assert [value for key, value, _ in results(d) if key == "tea"] == [[0, 1], [1, None]]
+
+
 ROWS = st.lists(
     st.tuples(st.booleans(), st.sampled_from("abc"), st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))), max_size=40
 )

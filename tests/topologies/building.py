@@ -135,14 +135,15 @@ def _length(length_us: int | None) -> Any:
 
 
 def _to_table(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].to_table(store=f"n{number}")
+    return parents[0].to_table(store=f"n{number}", history=_length(node["history_us"]))
 
 
 def _join(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     """With a table, or of two tables."""
     left, right = parents
     method = {"inner": left.join, "left": left.left_join, "outer": getattr(left, "outer_join", None)}[node["kind"]]
-    return method(right, f.joined, value=hr.Json(), name=f"n{number}")
+    grace = {} if node.get("grace_us") is None else {"grace": _length(node["grace_us"])}
+    return method(right, f.joined, value=hr.Json(), name=f"n{number}", **grace)
 
 
 def _join_foreign(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:

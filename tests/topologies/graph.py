@@ -9,8 +9,8 @@ from typing import Any
 from topologies import functions as f
 from topologies.model_foreign import ForeignJoin, ForeignResults, Send
 from topologies.model_groups import GroupTable, TableAggregate
-from topologies.model_joins import StreamStream, StreamTable, TableTable
-from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, TimeLimit, View
+from topologies.model_joins import StreamStream, StreamTable, TableTable, WaitingTable
+from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, TimeLimit, VersionedTable, View
 from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
 from topologies.spec import Node, Spec
 
@@ -85,7 +85,7 @@ class Graph:
         return self._behind(DropDuplicates(number, node), self._grouped(number, node, parents[0]))
 
     def _to_table(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        return self._behind(Table(number), self._grouped(number, node, parents[0]))
+        return self._behind(_table(number, node), self._grouped(number, node, parents[0]))
 
     def _aggregate(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         is_session = node["windows"] is not None and node["windows"]["kind"] == "session"
@@ -180,8 +180,11 @@ class Graph:
     # --- joins -------------------------------------------------------------------------------------------------------
 
     def _join_table(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        left = self._side(number, "left")
-        return self._behind(StreamTable(number, node["kind"], self._table_side(number, "right")), left)
+        left, right = self._side(number, "left"), self._table_side(number, "right")
+        if node["grace_us"] is None:
+            return self._behind(StreamTable(number, node["kind"], right), left)
+        assert isinstance(right, VersionedTable)
+        return self._behind(WaitingTable(number, node, f"n{number}", right), left)
 
     def _join_global(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left, table = parents
@@ -226,7 +229,8 @@ class Graph:
         rows = self._side(number, side, is_table=True)
         if isinstance(rows, Table):
             return rows
-        table = Table(number - (0.2 if side == "left" else 0.1))
+        of = self._spec.nodes[self._spec.nodes[number]["of"][side == "right"]]
+        table = _table(number - (0.2 if side == "left" else 0.1), of)
         self._behind(table, rows)
         return table
 
@@ -287,6 +291,11 @@ class Graph:
         "join_stream": _join_stream,
         "to": _to,
     }
+
+
+def _table(number: float, node: Node) -> Table:
+    history_us = node.get("history_us")
+    return Table(number) if history_us is None else VersionedTable(number, history_us)
 
 
 def _as_it_is(row: Row) -> Iterable[Row]:

@@ -16,7 +16,7 @@ import msgspec
 
 from topologies.graph import Graph, Written
 from topologies.model_groups import changed
-from topologies.model_tables import Suppress
+from topologies.model_tables import Suppress, VersionedTable
 from topologies.operators import Operator, Origin, Row
 from topologies.recording import Read, Round
 from topologies.spec import Node, Spec
@@ -70,6 +70,9 @@ class Task:
         for operator in self._due(watermark_us):
             if operator.close() and isinstance(operator, Suppress):
                 self._closed_us = watermark_us
+        versioned = [operator for operator in operators if isinstance(operator, VersionedTable)]
+        for table in versioned:
+            table.expire()
         for rank, read in enumerate(self._in_order(round_)):
             entry = self._graph.entries[read.stream]
             origin = Origin(read.stream, read.partition, read.offset)
@@ -78,6 +81,8 @@ class Task:
                 operator.record_done()
         for operator in operators:
             operator.finish()
+        for table in versioned:
+            table.record_versions()
         written, self._graph.written = self._graph.written, []
         return written
 

@@ -71,8 +71,9 @@ class ForeignJoin(Operator):
             events = [(row, False) for row in said] + [(row, True) for row in last_per_key(updates)]
         keys = {row.key for row, _ in events}
         right = {key: self.table.before(key) if self.each else self.table.now(key) for key in keys}
-        answers = [answer for row, is_update in events for answer in self._answers(row, is_update, right)]
-        for answer in answers if self.each else last_per_key(answers):
+        answers = [(row.key, answer) for row, is_update in events for answer in self._answers(row, is_update, right)]
+        last = {(foreign, answer.key): answer for foreign, answer in answers}
+        for answer in [answer for _, answer in answers] if self.each else last.values():
             self.emit(answer)
 
     def _answers(self, row: Row, is_update: bool, right: dict[Any, Any]) -> Iterator[Row]:

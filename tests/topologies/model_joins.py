@@ -9,7 +9,7 @@ from typing import Any
 import xxhash
 
 from topologies import functions as f
-from topologies.model_tables import RETENTION_US, Table, last_per_key
+from topologies.model_tables import RETENTION_US, Table, VersionedTable, last_per_key
 from topologies.operators import Operator, Row
 from topologies.spec import Node
 
@@ -42,9 +42,46 @@ class StreamTable(Operator):
             key = row.key if self._of_key is None else self._of_key(row)
             if key is None and not (self._kind == "left" and self._is_global):
                 continue
-            right = None if key is None else self._table.seen_by(key, row.rank)
-            if right is not None or self._kind == "left":
-                self.emit(replace(row, value=f.joined(row.value, right)))
+            self.join(row, key)
+
+    def join(self, row: Row, key: Any) -> None:
+        right = None if key is None else self._table.seen_by(key, row.rank, row.time_us)
+        if right is not None or self._kind == "left":
+            self.emit(replace(row, value=f.joined(row.value, right)))
+
+
+class WaitingTable(StreamTable):
+    """Each record with what the table had at the record's time, once the watermark is the grace past that."""
+
+    def __init__(self, number: float, node: Node, name: str, table: VersionedTable) -> None:
+        super().__init__(number, node["kind"], table)
+        self._grace_us, self._name = node["grace_us"], name
+        self._waiting: list[tuple[tuple[Any, ...], Row]] = []
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        seen: dict[Any, int] = {}
+        for row in sorted((row for row in held if row.key is not None), key=lambda row: row.rank):
+            if self._is_over(row):
+                self.join(row, row.key)
+                continue
+            sub = origin_of(row, self.round_id)
+            number = seen[sub] = seen.get(sub, -1) + 1
+            self._waiting.append(((row.time_us, row.key, *sub, number), row))
+
+    def _is_over(self, row: Row) -> bool:
+        return self.watermark_us is not None and row.time_us + self._grace_us < self.watermark_us
+
+    def due(self) -> tuple[int, str] | None:
+        times = [row.time_us + self._grace_us + 1 for _, row in self._waiting]
+        return (min(times), self._name) if times else None
+
+    def close(self) -> bool:
+        over = sorted((each for each in self._waiting if self._is_over(each[1])), key=lambda each: each[0])
+        self._waiting = [each for each in self._waiting if not self._is_over(each[1])]
+        for _, row in over:
+            self.join(replace(row, rank=-1, origin=None), row.key)
+        return bool(over)
 
 
 class TableTable(Operator):
@@ -139,7 +176,7 @@ class StreamStream(Operator):
         self._held = []
         seen: dict[Any, int] = {}
         for _, side, row in held:
-            sub = self._sub(row)
+            sub = origin_of(row, self.round_id)
             number = seen[side, sub] = seen.get((side, sub), -1) + 1
             near = [
                 entry
@@ -152,9 +189,10 @@ class StreamStream(Operator):
                 self.emit(replace(row, value=f.joined(*pair), time_us=max(row.time_us, entry.row.time_us)))
             self._entries[side].append(_Entry((*sub, number), row, bool(near)))
 
-    def _sub(self, row: Row) -> tuple[Any, ...]:
-        """By what the matches of one record are put in order: time, and where they come from, by Headrace's hash of it."""
-        if row.origin is None:
-            return row.time_us, xxhash.xxh64_digest(self.round_id.encode()), 0, 0
-        origin = row.origin
-        return row.time_us, xxhash.xxh64_digest(origin.stream.encode()), origin.partition, origin.offset
+
+def origin_of(row: Row, round_id: str) -> tuple[Any, ...]:
+    """By what records of one key are put in order: time, and where they come from, by Headrace's hash of it."""
+    if row.origin is None:
+        return row.time_us, xxhash.xxh64_digest(round_id.encode()), 0, 0
+    origin = row.origin
+    return row.time_us, xxhash.xxh64_digest(origin.stream.encode()), origin.partition, origin.offset

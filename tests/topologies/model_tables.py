@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from topologies import functions as f
@@ -70,9 +71,59 @@ class Table(Operator):
     def now(self, key: Any) -> Any:
         return self._values.get(key)
 
-    def seen_by(self, key: Any, rank: int) -> Any:
+    def seen_by(self, key: Any, rank: int, time_us: int) -> Any:
         found = [row.value for row in self.updates if row.key == key and row.rank < rank]
         return found[-1] if found else self.before(key)
+
+
+class VersionedTable(Table):
+    """The values of each key by their times. A record sees the last one that is not after its own time."""
+
+    def __init__(self, number: float, history_us: int) -> None:
+        super().__init__(number)
+        self._history_us = history_us
+        self._versions: dict[Any, dict[int, Any]] = {}
+        self._of_round: list[Row] = []
+
+    def begin(self) -> None:
+        super().begin()
+        self._of_round = []
+
+    def expire(self) -> None:
+        for versions in self._versions.values() if self.watermark_us is not None else ():
+            times = sorted(versions)
+            ends = dict(pairwise(times))
+            if times and versions[times[-1]] is None:
+                ends[times[-1]] = times[-1]
+            for time_us, end_us in ends.items():
+                if end_us + self._history_us <= self.watermark_us:
+                    del versions[time_us]
+
+    def push(self, row: Row, port: int) -> None:
+        self.taken.emit(row)
+        is_late = self.watermark_us is not None and row.time_us + self._history_us < self.watermark_us
+        if row.key is not None and not is_late:
+            self._held.append(row)
+
+    def finish(self) -> None:
+        self._of_round = sorted(self._held, key=lambda row: row.rank)
+        highest = {key: max(versions, default=None) for key, versions in self._versions.items()}
+        self._held = []
+        for row in self._of_round:
+            known = highest.get(row.key)
+            if known is None or row.time_us >= known:
+                highest[row.key] = row.time_us
+                self._held.append(row)
+        super().finish()
+
+    def record_versions(self) -> None:
+        for row in self._of_round:
+            self._versions.setdefault(row.key, {})[row.time_us] = row.value
+
+    def seen_by(self, key: Any, rank: int, time_us: int) -> Any:
+        versions = dict(self._versions.get(key, {}))
+        versions |= {row.time_us: row.value for row in self._of_round if row.key == key and row.rank < rank}
+        return versions[max(known)] if (known := [at for at in versions if at <= time_us]) else None
 
 
 class View(Operator):

@@ -70,8 +70,8 @@ _OPS = {  # and how often they are drawn
     "flat_map_values": 1,
     "repartition": 2,
     "aggregate": 3,
-    "to_table": 1,
-    "join_table": 2,
+    "to_table": 2,
+    "join_table": 3,
     "join_stream": 2,
     "join_tables": 2,
     "join_global": 1,
@@ -234,13 +234,19 @@ def _windows(digits: Digits) -> Node | None:
 
 def _to_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["gives"] = "table"
+    node["history_us"] = digits.of((None, 20 * SECOND_US, 6 * SECOND_US))
     return True
 
 
 def _join_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["kind"] = digits.of(("inner", "left"))
     node["values"] = "json"
-    return _second(node, nodes, other, "table")
+    if not _second(node, nodes, other, "table"):
+        return False
+    node["grace_us"] = None
+    if nodes[node["of"][1]].get("history_us") is not None:
+        node["grace_us"] = digits.of((4 * SECOND_US, None, 0))
+    return True
 
 
 def _join_tables(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:

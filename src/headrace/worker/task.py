@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, LimitUpdates
+from headrace.model.table_operators import ForeignKeyResults, LimitUpdates, VersionedTable
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
@@ -117,6 +117,7 @@ class TaskRun:
         self._windows = {
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
+        self._versions = {n.versions.kept_in for n in program.nodes if isinstance(n, VersionedTable)}
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
     def count(self, metric: str, by: int = 1) -> None:
@@ -192,13 +193,17 @@ class TaskRun:
             move_old_marks(self)
         if self._suppressing and (closed_us := self.times_us["closed"]) is not None:
             self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
-        if self._expires:
-            expired = delete_expired(self, self.watermark_us, self._windows)
-            if expired:
-                self.count("entries_expired", expired)
+        self._expire(but=self._versions)
         due_us = {} if self.watermark_us is None else {"event": self.watermark_us}
         self._fire("event", due_us)
+        if self._versions:  # what waited for them has been joined
+            self._expire()
         self._fire("wall", due_us | {"wall": self.now_us})
+
+    def _expire(self, but: Collection[str] = ()) -> None:
+        expired = delete_expired(self, self.watermark_us, self._windows, but) if self._expires else 0
+        if expired:
+            self.count("entries_expired", expired)
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
         by_operator: dict[str, list[Due]] = {}

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -56,10 +56,12 @@ def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us:
     context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
 
-def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
+def delete_expired(
+    context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows], but: Collection[str] = ()
+) -> int:
     """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
     there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then its
-    turn comes later."""
+    turn comes later. Entries of the databases in `but` are left."""
     next_us = context.times_us["expiry"]
     if watermark_us is None or next_us is None or next_us > watermark_us:
         return 0
@@ -67,6 +69,8 @@ def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str,
     deleted = 0
     for key, value in due_entries(index, watermark_us):
         database, layout = _ENTRY.decode(value)
+        if database in but:
+            continue
         index.delete(key)
         if database in windows:
             key, start = split_state_key(layout)

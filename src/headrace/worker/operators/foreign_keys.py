@@ -119,9 +119,9 @@ class _Result:
 
 
 class ForeignKeyJoin(JoinWithTable):
-    """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round the result of each
-    row that has changed, or whose other side has; where every update is requested, one for each. Store: foreign key | digest of
-    the left row's key -> that key, version, value."""
+    """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round and
+    foreign key the result of each row that has changed, or whose other side has; where every update is requested, one for each.
+    Store: foreign key | digest of the left row's key -> that key, version, value."""
 
     node: JoinByForeignKey
 
@@ -142,8 +142,9 @@ class ForeignKeyJoin(JoinWithTable):
         said = [] if messages is None else [subscription_of(data) for data in messages.value.bytes()[0].to_pylist()]
         new = [] if updates is None else updates.value.bytes()[0].to_pylist()
         results = list(self._results_of(every, said, new))
-        if not self.gives_each:
-            results = list({one.row: one for one in results}.values())
+        if not self.gives_each:  # of each foreign key by itself: what a task gives is that of its keys, each alone
+            keys = every.key.bytes()[0].to_pylist()
+            results = list({(keys[one.at], one.row): one for one in results}.values())
         self._give(every, results)
 
     def _results_of(self, every: Rows, said: Sequence[Subscription], new: Sequence[bytes | None]) -> Iterator[_Result]:

@@ -96,7 +96,7 @@ class VersionedTableOperator(TableOperator):
         if key not in self._of_round:
             return self._between(key, first_us, last_us)
         known, updates = self._of_round[key]
-        from_us = known[0][0] if known else min(time_us for _, time_us, _ in updates)
+        from_us = min(time_us for time_us, *_ in (*known[:1], *(update[1:] for update in updates)))
         return known if first_us >= from_us else self._between(key, first_us, from_us - 1) + known
 
     @property
