@@ -16,57 +16,38 @@ what can be compared, and CPU seconds where others use the machine too.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from common import PEERS, QUIX_VERSION, kafka_streams_program, python_with
+from common import PEERS, QUIX_VERSION, python_with
 from confluent_kafka import Producer
+from contest import (
+    BROKERS,
+    OURS,
+    QUIX,
+    ROUND_RECORDS,
+    SPARK,
+    STREAMS,
+    Bench,
+    Contestant,
+    Figure,
+    answer_of,
+    compare,
+    cpu_of_family,
+    kafka_streams,
+    spark_of,
+)
 
 import headrace as hr
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring import config_of
-from headrace.wiring.spark_sessions import session_of
 
 VALUE = b"v" * 40
-OURS, SPARK, STREAMS, QUIX = "Headrace", "Structured Streaming", "Kafka Streams", "Quix Streams"
-PROMISE = {OURS: "exactly once", SPARK: "at least once", STREAMS: "exactly once", QUIX: "exactly once"}
-ROUND_RECORDS = 1_000_000  # Headrace's default, given to Structured Streaming too
-COMMIT_MS = (100, 1000)  # Kafka Streams' default with exactly_once_v2, and one that suits a keyed count better
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What all contestants share. `key` of a run makes its names unique."""
-
-    servers: str
-    root: Path
-    records: int
-    spark: Any
-
-    @property
-    def url(self) -> str:
-        return f"kafka://{self.servers}"
-
-    def output(self, name: str) -> str:
-        with hr.open_system(self.url) as system:
-            system.create_stream(name, 4)
-        return name
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    records_per_s: float
-    cpu_s: float  # of all processes of the contestant, the broker's not
 
 
 # --- the contestants ------------------------------------------------------------------------------------------------
@@ -136,18 +117,6 @@ def structured_streaming(bench: Bench, name: str, what: str) -> Figure:
     return Figure(bench.records / seconds, cpu_of_family() - before)
 
 
-def kafka_streams(bench: Bench, name: str, what: str) -> Figure:
-    """From its first record to the commit of the last; the better of two commit intervals."""
-    return max((_kafka_streams(bench, f"{name}-{ms}", what, ms) for ms in COMMIT_MS), key=lambda one: one.records_per_s)
-
-
-def _kafka_streams(bench: Bench, name: str, what: str, commit_ms: int) -> Figure:
-    command = kafka_streams_program("KafkaStreamsPeer", bench.root)
-    arguments = ["in", bench.output(f"{name}-out"), name, str(bench.root / name), what, str(commit_ms)]
-    said, cpu_s = answer_of([*command, bench.servers, *arguments], "seconds")
-    return Figure(bench.records / said, cpu_s)
-
-
 def quix_streams(bench: Bench, name: str, what: str) -> Figure:
     """From its first record on, over a tenth of the records: it takes long."""
     records = max(1, bench.records // 10)
@@ -157,17 +126,6 @@ def quix_streams(bench: Bench, name: str, what: str) -> Figure:
     return Figure(rate, cpu_s * bench.records / records)
 
 
-def answer_of(command: list[str], word: str) -> tuple[float, float]:
-    """The number behind `word` in what a peer prints, and the CPU seconds that it took."""
-    before = os.times()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1800, check=True)
-    after = os.times()
-    line = next(line for line in done.stdout.splitlines() if line.startswith(f"{word} "))
-    used_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return float(line.split()[1]), used_s
-
-
-Contestant = Callable[[Bench, str, str], Figure]
 CONTESTANTS: dict[str, Contestant] = {
     OURS: ours,
     SPARK: structured_streaming,
@@ -177,26 +135,6 @@ CONTESTANTS: dict[str, Contestant] = {
 
 
 # --- the comparison -------------------------------------------------------------------------------------------------
-
-
-def compare(bench: Bench, what: str, repeat: int, left_out: set[str]) -> None:
-    names = [name for name in CONTESTANTS if name not in left_out and not (what == "map" and name == QUIX)]
-    best: dict[str, Figure] = {}
-    for turn in range(repeat):
-        for number, name in enumerate(names):
-            if name == QUIX and turn:
-                continue
-            figure = CONTESTANTS[name](bench, f"bench-{what}-{number}-{turn}", what)
-            rate = f"{figure.records_per_s:,.0f} records/s, {figure.cpu_s:.1f} CPU s"
-            print(f"  {what}, run {turn + 1}: {name} {rate}", flush=True)
-            if name not in best or figure.records_per_s > best[name].records_per_s:
-                best[name] = figure
-    print(f"\n| {what} | promise | records/s | Headrace against it | CPU s | in CPU s |\n|---|---|---|---|---|---|")
-    for name, figure in best.items():
-        ratio = best[OURS].records_per_s / figure.records_per_s
-        cpu = figure.cpu_s / best[OURS].cpu_s
-        print(f"| {name} | {PROMISE[name]} | {figure.records_per_s:,.0f} | {ratio:.1f} | {figure.cpu_s:.1f} | {cpu:.1f} |")
-    print(flush=True)
 
 
 def latency(bench: Bench, rounds: int = 40) -> None:
@@ -249,47 +187,6 @@ def fill(bench: Bench, keys: int) -> None:
         raise SystemExit("the records could not be written")
 
 
-def cpu_of_family() -> float:
-    """CPU seconds of this process and all below it that live."""
-    parents: dict[int, int] = {}
-    used_s: dict[int, float] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(fields[1])
-        used_s[int(folder.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    brokers = set(BROKERS)
-    return sum(used for pid, used in used_s.items() if pid not in brokers and _is_ours(pid, parents))
-
-
-BROKERS: list[int] = []
-
-
-def _is_ours(pid: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != os.getpid():
-        pid = parents[pid]
-    return pid == os.getpid()
-
-
-def spark_of(bench_root: Path, servers: str) -> Any:
-    """The session that all of Spark's contestants share, with its Python workers started."""
-    app = hr.App("bench-session", system=f"kafka://{servers}", local_store_dir=str(bench_root / "session"))
-    session_of(app, config_of(app))
-    cores = app.spark.sparkContext.defaultParallelism
-    for _ in range(3):
-        app.spark.range(0, cores, 1, cores).mapInArrow(_nothing, "id long").collect()
-    return app.spark
-
-
-def _nothing(batches: Any) -> Any:
-    import headrace.wiring.worker.entry
-    import headrace.wiring.worker.kafka_worker  # noqa: F401  (its imports are part of a worker's start)
-
-    yield from batches
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="all", choices=["count", "map", "latency", "all"])
@@ -308,7 +205,8 @@ def main() -> None:
                 fill(bench, given.keys)
             for what in ("count", "map"):
                 if given.what in (what, "all"):
-                    compare(bench, what, given.repeat, set(given.without))
+                    left_out = {*given.without, *([QUIX] if what == "map" else [])}
+                    compare(bench, what, given.repeat, {n: run for n, run in CONTESTANTS.items() if n not in left_out})
             if given.what in ("latency", "all"):
                 latency(bench)
             spark.stop()

@@ -1,4 +1,6 @@
+import java.math.BigInteger;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Properties;
@@ -16,16 +18,22 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * The peer of bench/kafka.py on Kafka Streams: SERVERS INPUT OUTPUT APPLICATION FOLDER count|map COMMIT_MS.
+ * The peer of bench/kafka.py and of bench/operators.py on Kafka Streams: SERVERS INPUT OUTPUT APPLICATION FOLDER count|map|windows|join|foreign
+ * COMMIT_MS. INPUT: one topic, or several with commas between them.
  *
  * Exactly once (exactly_once_v2), two threads, RocksDB with its changelog topic. Prints the seconds from the first record
- * that it took up to the commit of the last one: neither the JVM's start nor the group's joining counts.
+ * that it took up to the commit of the last one, those of its own topics included: neither the JVM's start nor the group's joining counts.
  */
 public final class KafkaStreamsPeer {
     private static final long ENDS_MS_MAX = 600_000;
@@ -35,10 +43,10 @@ public final class KafkaStreamsPeer {
         AtomicLong first = new AtomicLong();
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers));
                 KafkaStreams streams = new KafkaStreams(topology(input, args[2], args[5], first).build(), settings(args))) {
-            Map<TopicPartition, Long> ends = ends(admin, input);
+            Map<TopicPartition, Long> ends = ends(admin, Set.of(input.split(",")));
             streams.start();
             long deadline = System.currentTimeMillis() + ENDS_MS_MAX;
-            while (!committed(admin, application, ends)) {
+            while (!committed(admin, application, ends) || !committed(admin, application, ownEnds(admin, application))) {
                 if (System.currentTimeMillis() > deadline) {
                     throw new IllegalStateException("not at the end of " + input + " after " + ENDS_MS_MAX + " ms");
                 }
@@ -51,13 +59,34 @@ public final class KafkaStreamsPeer {
 
     private static StreamsBuilder topology(String input, String output, String what, AtomicLong first) {
         StreamsBuilder builder = new StreamsBuilder();
-        KStream<Bytes, Bytes> records = builder.stream(input, Consumed.with(Serdes.Bytes(), Serdes.Bytes()));
+        String[] inputs = input.split(",");
+        KStream<Bytes, Bytes> records = builder.stream(inputs[0], Consumed.with(Serdes.Bytes(), Serdes.Bytes()));
         records = records.peek((key, value) -> {
             if (first.get() == 0) {
                 first.compareAndSet(0, System.nanoTime());
             }
         });
-        if (what.equals("map")) {
+        if (what.equals("windows")) {
+            records.mapValues(value -> new BigInteger(value.get()).longValue())
+                    .groupByKey(Grouped.with(Serdes.Bytes(), Serdes.Long()))
+                    .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(10)))
+                    .reduce(Long::sum, Materialized.as("sums"))
+                    .toStream()
+                    .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(Bytes.class, 60_000), Serdes.Long()));
+        } else if (what.equals("join")) {
+            KStream<Bytes, Bytes> others = builder.stream(inputs[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes()));
+            records.join(others, KafkaStreamsPeer::both,
+                            JoinWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(5), Duration.ofSeconds(1)),
+                            StreamJoined.with(Serdes.Bytes(), Serdes.Bytes(), Serdes.Bytes()))
+                    .to(output, Produced.with(Serdes.Bytes(), Serdes.Bytes()));
+        } else if (what.equals("foreign")) {
+            KTable<Bytes, Bytes> customers = records.toTable(Materialized.with(Serdes.Bytes(), Serdes.Bytes()));
+            KTable<Bytes, Bytes> orders = builder.table(inputs[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes()));
+            orders.join(customers, value -> Bytes.wrap(Arrays.copyOf(value.get(), 6)), KafkaStreamsPeer::both,
+                            Materialized.with(Serdes.Bytes(), Serdes.Bytes()))
+                    .toStream()
+                    .to(output, Produced.with(Serdes.Bytes(), Serdes.Bytes()));
+        } else if (what.equals("map")) {
             records.mapValues(KafkaStreamsPeer::marked).to(output, Produced.with(Serdes.Bytes(), Serdes.Bytes()));
         } else {
             records.groupByKey(Grouped.with(Serdes.Bytes(), Serdes.Bytes()))
@@ -68,8 +97,15 @@ public final class KafkaStreamsPeer {
         return builder;
     }
 
+    private static Bytes both(Bytes left, Bytes right) {
+        byte[] both = Arrays.copyOf(left.get(), left.get().length + 1 + right.get().length);
+        both[left.get().length] = ' ';
+        System.arraycopy(right.get(), 0, both, left.get().length + 1, right.get().length);
+        return Bytes.wrap(both);
+    }
+
     private static Bytes marked(Bytes value) {
-        byte[] marked = java.util.Arrays.copyOf(value.get(), value.get().length + 1);
+        byte[] marked = Arrays.copyOf(value.get(), value.get().length + 1);
         marked[marked.length - 1] = '!';
         return Bytes.wrap(marked);
     }
@@ -91,12 +127,19 @@ public final class KafkaStreamsPeer {
         return settings;
     }
 
-    private static Map<TopicPartition, Long> ends(Admin admin, String input) throws Exception {
-        int count = admin.describeTopics(Set.of(input)).allTopicNames().get().get(input).partitions().size();
+    private static Map<TopicPartition, Long> ownEnds(Admin admin, String application) throws Exception {
+        Set<String> own = new HashSet<>(admin.listTopics().names().get());
+        own.removeIf(name -> !name.startsWith(application + "-") || !name.endsWith("-topic"));
+        return own.isEmpty() ? Map.of() : ends(admin, own);
+    }
+
+    private static Map<TopicPartition, Long> ends(Admin admin, Set<String> topics) throws Exception {
         Set<TopicPartition> partitions = new HashSet<>();
-        for (int partition = 0; partition < count; partition++) {
-            partitions.add(new TopicPartition(input, partition));
-        }
+        admin.describeTopics(topics).allTopicNames().get().forEach((name, topic) -> {
+            for (int partition = 0; partition < topic.partitions().size(); partition++) {
+                partitions.add(new TopicPartition(name, partition));
+            }
+        });
         return admin.listOffsets(partitions.stream().collect(Collectors.toMap(p -> p, p -> OffsetSpec.latest()))).all().get()
                 .entrySet().stream().collect(Collectors.toMap(Map.Entry::getKey, e -> e.getValue().offset()));
     }

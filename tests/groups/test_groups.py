@@ -51,6 +51,7 @@ def test_processors_join_die_return_and_leave(group: Group) -> None:
     assert group.check() >= 500
 
 
+@pytest.mark.soak
 def test_one_that_comes_back_in_time_keeps_its_tasks_and_those_of_others_go_on(group: Group) -> None:
     """No new job model is made, and no round of the other one is held up."""
     for id_ in "ab":
@@ -86,6 +87,7 @@ def test_of_two_with_one_id_the_later_one_gives_way_before_it_starts_spark(group
     assert group.check() >= 80
 
 
+@pytest.mark.soak
 def test_one_that_cannot_sign_the_state_gives_the_application_back(group: Group) -> None:
     sign = group.folder / "state" / f".run-of-{group.name}"
     sign.mkdir(parents=True)
@@ -101,7 +103,7 @@ def test_one_that_cannot_sign_the_state_gives_the_application_back(group: Group)
     assert group.check() >= 80
 
 
-@pytest.mark.parametrize("who", ["the leader", "another one"])
+@pytest.mark.parametrize("who", ["the leader", pytest.param("another one", marks=pytest.mark.soak)])
 def test_one_that_sleeps_while_its_tasks_go_to_another_commits_nothing_when_it_wakes(group: Group, who: str) -> None:
     group.start("a")
     group.await_shares("a")
@@ -173,6 +175,7 @@ def test_a_topic_that_grows_and_another_factor_come_to_all_processors(group: Gro
     assert group.check() >= 240
 
 
+@pytest.mark.soak
 def test_tasks_are_merged_though_they_never_come_to_the_end_of_what_there_is(group: Group) -> None:
     """Tasks that become one are with different processors, and records come all the time: these bring them together."""
     for id_ in "abc":
@@ -215,6 +218,7 @@ def test_a_group_goes_back_to_a_version_of_its_state_that_is_of_all_tasks_at_onc
     assert group.check([(0, 96), (48, None)]) >= 384
 
 
+@pytest.mark.soak
 def test_a_leader_that_hears_late_of_what_others_commit_deletes_nothing_that_they_need(group: Group) -> None:
     group.start("a")
     group.await_shares("a")

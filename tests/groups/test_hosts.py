@@ -77,6 +77,7 @@ def test_tasks_are_back_on_their_hosts_when_all_processors_were_killed(hosted: G
     assert group.check() >= 800
 
 
+@pytest.mark.soak
 def test_the_tasks_of_one_that_is_lost_go_to_the_other_of_its_host(hosted: Group) -> None:
     """As far as shares are even: of three processors one has two of four tasks, and it is the one at their location."""
     group, lost, heir = hosted, "host-a.2", "host-a.1"

@@ -192,6 +192,7 @@ def test_the_users_properties_win() -> None:
     assert told["transaction.state.log.replication.factor"] == "1" and told["transaction.state.log.min.isr"] == "1"
 
 
+@pytest.mark.soak
 def test_three_brokers_replicate_and_know_each_other() -> None:
     told = server_properties(plan_of(3), 2, Path("data"))
     assert told["controller.quorum.voters"] == "1@127.0.0.1:22001,2@127.0.0.1:22002,3@127.0.0.1:22003"

@@ -177,6 +177,7 @@ def test_the_buckets_of_the_jvm_are_those_of_the_worker(spark: Any) -> None:
     assert found.count(17) >= len(alike)
 
 
+@pytest.mark.soak_on("log")
 @pytest.mark.parametrize("is_column", [False, True], ids=["plain", "column"])
 def test_each_record_is_fetched_once_and_processed_once_over_restarts(
     world: Sliced, size: str, is_column: bool, seen: Seen
@@ -267,6 +268,7 @@ def test_rounds_that_are_cut_short_lose_nothing_behind_a_column(
     assert (len(set(world.dead())), len(world.dead())) == (bad, bad)
 
 
+@pytest.mark.soak_on("log")
 def test_a_container_whose_function_is_slow_falls_behind_and_nothing_is_lost(
     world: Sliced, large_rounds: None, seen: Seen
 ) -> None:
@@ -290,6 +292,7 @@ def test_a_container_whose_function_is_slow_falls_behind_and_nothing_is_lost(
     assert (len(set(world.dead())), len(world.dead())) == (bad, bad)
 
 
+@pytest.mark.soak_on("log")
 def test_a_broadcast_stream_comes_to_all_containers_and_is_fetched_once(world: Sliced, size: str, seen: Seen) -> None:
     names = [(key.encode(), json.dumps({"name": key.upper()}).encode()) for key in KEYS]
     world.system.produce(world.stream("every"), names)
@@ -307,6 +310,7 @@ def test_a_broadcast_stream_comes_to_all_containers_and_is_fetched_once(world: S
         assert seen.fetched() == len(names) + len(records)
 
 
+@pytest.mark.soak_on("log")
 def test_the_files_of_an_exchange_are_deleted_with_its_round(
     world: Sliced, large_rounds: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

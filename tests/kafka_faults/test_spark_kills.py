@@ -45,9 +45,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 THREADED = {"elasticity_factor": 4, "task_threads": 4, "max_round_ms": 50}
 WAYS = {"whole tasks": (3, {}), "threads": (3, THREADED), "slices of one partition": (1, {})}
+IN_EACH_RUN = "slices of one partition"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way == IN_EACH_RUN else [pytest.mark.soak]) for way in WAYS])
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
     tmp_path: Path, children: Children, on_kafka: Place, spark: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

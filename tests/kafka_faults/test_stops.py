@@ -53,7 +53,7 @@ def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(
     report.verify(landed_min=0)
 
 
-@pytest.mark.parametrize("step", [("kafka", 1), ("kafka", 2)])
+@pytest.mark.parametrize("step", [("kafka", 1), pytest.param(("kafka", 2), marks=pytest.mark.soak)])
 def test_a_driver_that_wakes_in_the_middle_of_its_successors_transaction_does_not_block_it(
     tmp_path: Path, children: Children, on_kafka: Place, step: tuple[str, int]
 ) -> None:

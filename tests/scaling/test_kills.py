@@ -76,6 +76,7 @@ def test_state_is_kept_when_the_driver_is_killed_at_every_step_of_a_change(
     killed(tmp_path, children, "prepared", place, [*STORING_START_STEPS, *(("scale", step) for step in (1, 2, 5, 6))])
 
 
+@pytest.mark.soak_on("kafka")
 def test_state_is_kept_when_the_driver_is_killed_while_tasks_are_brought_together(
     tmp_path: Path, children: Children, place: Place
 ) -> None:

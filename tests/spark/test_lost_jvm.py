@@ -66,7 +66,7 @@ def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goe
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("when", ["before it is connected", "behind that"])
+@pytest.mark.parametrize("when", ["before it is connected", pytest.param("behind that", marks=pytest.mark.soak)])
 def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has_another(tmp_path: Path, when: str) -> None:
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", KILLED_AT_ITS_START, when]

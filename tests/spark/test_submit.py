@@ -67,6 +67,7 @@ def test_an_application_runs_as_the_help_says(place: Path) -> None:
     assert re.search(r"source: 10 records, .*, lag 0", output)
 
 
+@pytest.mark.soak
 def test_what_spark_submit_is_given_counts_and_so_does_the_configuration(place: Path) -> None:
     (place / "flights.py").write_text(
         APP + '    names = ("master", "app.name", "my.one", "my.two")\n'

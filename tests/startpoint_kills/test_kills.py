@@ -46,12 +46,14 @@ def test_what_was_resolved_before_the_kill_counts_after_it_wherever_the_end_is_b
     judged(world, report, len(steps))
 
 
+@pytest.mark.soak_on("log")
 def test_a_startpoint_of_a_running_job_is_applied_once_when_its_change_is_killed_at_every_step(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
     killed_in_changes(tmp_path, children, place, STORING_START_STEPS)
 
 
+@pytest.mark.soak_on("kafka")
 def test_a_startpoint_is_applied_once_when_the_job_is_killed_in_the_rounds_behind_it_and_as_it_is_settled(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
