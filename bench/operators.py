@@ -110,8 +110,8 @@ def build(app: hr.App, what: str, output: str) -> None:
 def ours(bench: Bench, name: str, what: str) -> Figure:
     """From the start of the job to its end, the taking of the application and its first plan included."""
     folder, output = bench.root / name, bench.output(f"{name}-out")
-    places = {"local_store_dir": str(folder / "stores"), "state_uri": str(folder / "state")}
-    app = hr.App(name, system=bench.url, spark=bench.spark, max_records_per_round=ROUND_RECORDS, **places)
+    keys: dict[str, Any] = {"local_store_dir": str(folder / "stores"), "state_uri": str(folder / "state")}
+    app = hr.App(name, system=bench.url, spark=bench.spark, max_records_per_round=ROUND_RECORDS, **keys)
     build(app, what, output)
     before, began = cpu_of_family(), time.monotonic()
     app.start(until="caught-up").wait(3600)

@@ -13,7 +13,17 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from headrace.core.keys.hashing import KEY_HASH_SEED, MURMUR2_FACTOR, MURMUR2_SEED, murmur2
-from headrace.core.keys.key_layout import KEY_BYTES_MAX, LENGTH_BYTES, REVERSED_BYTE, SLOTS, SUB_BYTES_MAX, state_key
+from headrace.core.keys.key_layout import (
+    KEY_BYTES_MAX,
+    LENGTH_BYTES,
+    REVERSED_BYTE,
+    SLOT_BITS,
+    SLOT_BYTES,
+    SLOTS,
+    SUB_BYTES_MAX,
+    TIME_BYTES,
+    state_key,
+)
 
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
@@ -163,6 +173,17 @@ def state_keys(keys: Sequence[bytes], sub: bytes | Sequence[bytes] = b"") -> lis
     if not sub:
         return [head + _LENGTHS[len(key)] + key for head, key in zip(heads, keys, strict=True)]
     return [head + _LENGTHS[len(key)] + key + own for head, key, own in zip(heads, keys, subs, strict=True)]
+
+
+def time_heads(layouts: Sequence[bytes], times_us: Sequence[int]) -> list[bytes]:
+    """The beginning of `core.keys.key_layout.time_key` of each layout key, which says its slot, and time."""
+    slots = np.frombuffer(b"".join([layout[:SLOT_BYTES] for layout in layouts]), ">u2") >> (8 * SLOT_BYTES - SLOT_BITS)
+    heads = np.empty((len(layouts), SLOT_BYTES + TIME_BYTES), np.uint8)
+    heads[:, :SLOT_BYTES] = slots.astype(">u2").view(np.uint8).reshape(-1, SLOT_BYTES)
+    unsigned = np.array(times_us, np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+    heads[:, SLOT_BYTES:] = unsigned.astype(">u8").view(np.uint8).reshape(-1, TIME_BYTES)
+    listed: list[bytes] = heads.view(f"V{heads.shape[1]}").ravel().tolist()
+    return listed
 
 
 def _layout(keys: pa.BinaryArray) -> tuple[I64, I64, npt.NDArray[np.uint8]]:

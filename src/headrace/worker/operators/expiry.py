@@ -20,6 +20,7 @@ from headrace.core.keys.key_layout import (
     time_of,
 )
 from headrace.model.windows import AnyWindows, Windows
+from headrace.worker.batch_keys import time_heads
 
 _OLD_MARKS = {b"next": "expiry", b"closed": "closed"}
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
@@ -42,11 +43,11 @@ def expire(context: Any, database: str, entries: Sequence[tuple[bytes, bytes, in
     """Have `entries` of a database deleted when their time has come: (routing key, layout key, µs from which on)."""
     if not entries:
         return
-    index = context.database("~expiry")
-    keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
-    encode = msgspec.msgpack.Encoder().encode
-    index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
-    earliest = min(at_us for _, _, at_us in entries)
+    encode, times = msgspec.msgpack.Encoder().encode, [at_us for *_, at_us in entries]
+    heads = time_heads([layout for _, layout, _ in entries], times)
+    keys = [head + _rest(database, layout) for head, (_, layout, _) in zip(heads, entries, strict=True)]
+    context.database("~expiry").put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
+    earliest = min(times)
     before = context.times_us["expiry"]
     context.times_us["expiry"] = earliest if before is None else min(before, earliest)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -106,8 +106,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 _kept_of = msgspec.msgpack.Decoder(_Kept).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(NamedTuple):
     """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of."""
 
     at: int
@@ -156,26 +155,20 @@ class ForeignKeyJoin(JoinWithTable):
         of_table = self._table.before(known) if self.gives_each else self._table.after(known)
         right = dict(zip(known, of_table, strict=True))
         order = np.argsort(every.rank, kind="stable").tolist() if self.gives_each else range(len(every))
+        database = self.database
+        subs = list(map(xxhash.xxh3_128_digest, (one.row for one in said)))
+        layouts = state_keys([key or b"" for key in keys[: len(said)]], subs)
         for at in order:
             key = keys[at]
             if at < len(said):
-                yield from self._answered(at, key, said[at], right.get(key))
+                if key is not None:
+                    database.put(layouts[at], _kept(said[at]))
+                yield from _answers(at, said[at], right.get(key))
                 continue
             right[key] = new[at - len(said)]
-            for _, stored in self.database.scan(state_key(key), state_key(key, _AFTER_ALL_SUBS)):
+            for _, stored in database.scan(state_key(key), state_key(key, _AFTER_ALL_SUBS)):
                 kept = _kept_of(stored)
                 yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
-
-    def _answered(self, at: int, key: bytes | None, said: Subscription, right: bytes | None) -> Iterator[_Result]:
-        if key is not None:
-            layout = state_key(key, xxhash.xxh3_128_digest(said.row))
-            is_here = said.row_is is RowIs.IS_HERE and said.value is not None
-            self.database.put(
-                layout, packed(_Kept(said.row, said.version, said.settled_us, said.value)) if is_here and said.value else None
-            )
-        if said.row_is is not RowIs.HAS_MOVED:
-            there = right if said.row_is is RowIs.IS_HERE else None
-            yield _Result(at, said.row, said.version, said.settled_us, said.value, there)
 
     def _give(self, every: Rows, results: Sequence[_Result]) -> None:
         if not results:
@@ -208,6 +201,19 @@ class ForeignKeyJoin(JoinWithTable):
         return replace(rows, value=binary_field(Answers(self.node.value), answers))
 
 
+def _kept(said: Subscription) -> bytes | None:
+    """What is stored of a row under its foreign key; None where it is not here any more."""
+    if said.row_is is not RowIs.IS_HERE or not said.value:
+        return None
+    return packed(_Kept(said.row, said.version, said.settled_us, said.value))
+
+
+def _answers(at: int, said: Subscription, right: bytes | None) -> Iterator[_Result]:
+    if said.row_is is not RowIs.HAS_MOVED:
+        there = right if said.row_is is RowIs.IS_HERE else None
+        yield _Result(at, said.row, said.version, said.settled_us, said.value, there)
+
+
 class ForeignKeyResultsOperator(GatheringOperator):
     """The newest result of each row. Stores: key of the left table -> version and value; and for a row that has no result,
     version and the time from which on no older one can come."""
@@ -229,8 +235,7 @@ class ForeignKeyResultsOperator(GatheringOperator):
             now[key] = answer
             if answer.value is not None or _has_value(known):
                 given.append(at)
-        for key, answer_now in now.items():
-            self._keep(key, before[key], answer_now)
+        self._keep(before, now)
         self.passing = frozenset(key for key in now if not _has_value(before[key]) and not _has_value(now[key]))
         if given:
             value = binary_field(self.node.value, [answers[at].value for at in given])
@@ -257,22 +262,27 @@ class ForeignKeyResultsOperator(GatheringOperator):
                 found[key] = AnswerBytes(deleted[:VERSION_BYTES], time_from(deleted[VERSION_BYTES:]))
         return found
 
-    def _keep(self, key: bytes, before: AnswerBytes | None, now: AnswerBytes | None) -> None:
-        if now is None or now is before:
-            return
-        layout, (results, deleted), database = state_key(key), self._databases, self.node.stores[1].kept_in
-        if before is not None and before.value is None:
-            deleted.delete(layout)
-            forget_expiry(self.context, database, key, layout, before.settled_us)
-        if now.value is not None:
-            results.put(layout, now.version + now.value)
-            return
-        if _has_value(before):
-            results.delete(layout)
-        watermark_us = self.context.watermark_us
-        if watermark_us is None or watermark_us < now.settled_us:
-            deleted.put(layout, now.version + time_bytes(now.settled_us))
-            expire(self.context, database, [(key, layout, now.settled_us)])
+    def _keep(self, before: Mapping[bytes, AnswerBytes | None], now: Mapping[bytes, AnswerBytes | None]) -> None:
+        (results, deleted), database, watermark_us = self._databases, self.node.stores[1].kept_in, self.context.watermark_us
+        kept: dict[bytes, bytes] = {}
+        expiring: list[tuple[bytes, bytes, int]] = []
+        for (key, answer), layout in zip(now.items(), state_keys(list(now)), strict=True):
+            was = before[key]
+            if answer is None or answer is was:
+                continue
+            if was is not None and was.value is None:
+                deleted.delete(layout)
+                forget_expiry(self.context, database, key, layout, was.settled_us)
+            if answer.value is not None:
+                kept[layout] = answer.version + answer.value
+                continue
+            if _has_value(was):
+                results.delete(layout)
+            if watermark_us is None or watermark_us < answer.settled_us:
+                deleted.put(layout, answer.version + time_bytes(answer.settled_us))
+                expiring.append((key, layout, answer.settled_us))
+        results.put_many(list(kept), list(kept.values()))
+        expire(self.context, database, expiring)
 
 
 def _has_value(answer: AnswerBytes | None) -> bool:

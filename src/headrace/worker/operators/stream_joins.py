@@ -10,9 +10,8 @@ An entry lies under its key, time and origin; its value has one byte before it: 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -24,54 +23,18 @@ from headrace.model import topology as t
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire
+from headrace.worker.operators.join_pairs import Entries, pairs_of
 from headrace.worker.operators.joins import JoinOperator
-from headrace.worker.operators.origins import origin_subs
+from headrace.worker.operators.origins import SIGN, SUB_BYTES, as_bytes, origin_subs
 from headrace.worker.rows import Field, Rows
 
 _LEFT, _RIGHT = 0, 1
 _MATCHED, _NULL = 1, 2  # bits of the byte before a value
 _TIMER = "window"
 _PAIRS_MAX = 50_000  # joined at once: of what lies together in time there may be many
+_TIME_MAX_US = (1 << 63) - 1
+_FLAGS = [bytes([flags]) for flags in range(4)]
 _EMITTING = {t.JoinKind.INNER: (), t.JoinKind.LEFT: (_LEFT,), t.JoinKind.OUTER: (_LEFT, _RIGHT)}
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A record that waits for others, one of its key and side."""
-
-    sub: bytes
-    time_us: int
-    value: bytes | None
-    is_matched: bool
-    is_changed: bool
-
-    @classmethod
-    def of(cls, layout: bytes, data: bytes) -> _Entry:
-        sub = split_state_key(layout)[1]
-        value = None if data[0] & _NULL else data[1:]
-        return cls(sub, time_from(sub[:TIME_BYTES]), value, bool(data[0] & _MATCHED), False)
-
-    def stored(self) -> bytes:
-        flags = (_MATCHED if self.is_matched else 0) | (_NULL if self.value is None else 0)
-        return bytes([flags]) + (self.value or b"")
-
-
-class _Waiting:
-    """The entries of one key and side that this round looks at, in order of time."""
-
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-        self._subs: list[bytes] = []
-
-    def add(self, entry: _Entry) -> None:
-        at = bisect_left(self._subs, entry.sub)
-        self._subs.insert(at, entry.sub)
-        self.entries.insert(at, entry)
-
-    def near(self, time_us: int, reach_us: tuple[int, int]) -> list[_Entry]:
-        """Those so far before and after a time."""
-        first = bisect_left(self._subs, time_bytes(time_us - reach_us[0]))
-        return self.entries[first : bisect_left(self._subs, time_bytes(time_us + reach_us[1] + 1))]
 
 
 class _Inlet(Operator):
@@ -92,7 +55,6 @@ class StreamStreamJoin(JoinOperator):
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us  # of each side
         self._reach_us = (node.before_us, node.after_us), (node.after_us, node.before_us)  # from a record of each side
-        self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         return _Inlet(self, [side for side in (_LEFT, _RIGHT) if self.node.parents[side] == parent])
@@ -121,85 +83,82 @@ class StreamStreamJoin(JoinOperator):
         every = Rows.concat([rows for _, rows in batches])
         side_of = np.concatenate([np.full(len(rows), side) for side, rows in batches])
         order = np.lexsort((side_of, every.rank))
-        every, sides = every.take(order), side_of[order].tolist()
-        keys, times = every.key.bytes()[0].to_pylist(), every.timestamp_us.tolist()
-        values, subs = every.value.bytes()[0].to_pylist(), origin_subs(self.context, every, sides)
-        waiting = self._loaded(keys, sides, times)
-        for row, (key, side, time_us) in enumerate(zip(keys, sides, times, strict=True)):
-            found = waiting[key, 1 - side].near(time_us, self._reach_us[side])
-            for match in found:
-                pair = (values[row], match.value) if side == _LEFT else (match.value, values[row])
-                self._pairs.append((row, *pair, max(time_us, match.time_us)))
-                match.is_changed |= not match.is_matched
-                match.is_matched = True
-            if len(self._pairs) >= _PAIRS_MAX:
-                self._join_pairs(every)
-            waiting[key, side].add(_Entry(subs[row], time_us, values[row], bool(found), True))
-        self._join_pairs(every)
-        self._store(waiting)
-        self._wake(keys, sides, times)
+        every, side_of = every.take(order), side_of[order]
+        encoded = every.key.bytes()[0].dictionary_encode()
+        keys, key_of = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+        kept = self._kept_near(keys, key_of, side_of, every.timestamp_us)
+        entries = kept.with_new(side_of, key_of, every.timestamp_us, origin_subs(self.context, every, side_of.tolist()))
+        values = pa.concat_arrays([kept.values(), every.value.bytes()[0]])
+        is_matched = np.concatenate([kept.is_matched, np.zeros(len(every), bool)])
+        for later, met in pairs_of(entries, self._reach_us, _PAIRS_MAX):
+            is_matched[later] = is_matched[met] = True
+            self._join_pairs(every, entries, values, later, met)
+        self._store(keys, entries, values, is_matched, kept.is_matched)
+        self._wake(keys, key_of, side_of, every.timestamp_us)
 
-    def _loaded(self, keys: list[bytes], sides: list[int], times: list[int]) -> dict[tuple[bytes, int], _Waiting]:
-        """Per key and side what is kept near the records of the other side."""
-        spans: dict[tuple[bytes, int], tuple[int, int]] = {}
-        waiting: dict[tuple[bytes, int], _Waiting] = {}
-        for key, side, time_us in zip(keys, sides, times, strict=True):
-            first, last = spans.get((key, 1 - side), (time_us, time_us))
-            spans[key, 1 - side] = min(first, time_us), max(last, time_us)
-            waiting.setdefault((key, side), _Waiting())
-        for (key, side), (first, last) in spans.items():
-            found = waiting.setdefault((key, side), _Waiting())
-            before_us, after_us = self._reach_us[1 - side]
-            low = state_key(key, time_bytes(first - before_us))
-            high = state_key(key, time_bytes(last + after_us + 1))
-            for layout, data in self._database(side).scan(low, high):
-                found.add(_Entry.of(layout, data))
-        return waiting
-
-    def _store(self, waiting: dict[tuple[bytes, int], _Waiting]) -> None:
-        emitting = _EMITTING[self.node.kind]
+    def _kept_near(self, keys: Sequence[bytes], key_of: Any, side_of: Any, times: Any) -> _Kept:
+        """What is kept near the records of the other side, by key."""
+        kept = _Kept()
         for side in (_LEFT, _RIGHT):
-            changed = [
-                (key, entry)
-                for (key, own), found in waiting.items()
-                if own == side
-                for entry in found.entries
-                if entry.is_changed
-            ]
-            layouts = state_keys([key for key, _ in changed], [entry.sub for _, entry in changed]) if changed else []
-            if side in emitting:
-                written = list(zip(layouts, changed, strict=True))
-            else:  # whether these were matched does not matter: they are stored once
-                stored = self._database(side).get_many(layouts)
-                written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
-                expiring = [(key, layout, entry.time_us + self._open_us[side]) for layout, (key, entry) in written]
-                expire(self.context, self.node.stores[side].kept_in, expiring)
-            self._database(side).put_many([each for each, _ in written], [entry.stored() for _, (_, entry) in written])
+            others = np.flatnonzero(side_of == 1 - side)
+            first = np.full(len(keys), _TIME_MAX_US)
+            last = np.full(len(keys), -_TIME_MAX_US)
+            np.minimum.at(first, key_of[others], times[others])
+            np.maximum.at(last, key_of[others], times[others])
+            before_us, after_us = self._reach_us[1 - side]
+            database = self._database(side)
+            for key in np.unique(key_of[others]).tolist():
+                low = state_key(keys[key], time_bytes(int(first[key]) - before_us))
+                high = state_key(keys[key], time_bytes(int(last[key]) + after_us + 1))
+                for layout, data in database.scan(low, high):
+                    kept.add(side, key, layout[-SUB_BYTES:], data)
+        return kept
+
+    def _join_pairs(self, every: Rows, entries: Entries, values: Any, later: Any, met: Any) -> None:
+        is_left = entries.side[later] == _LEFT
+        left, right = np.where(is_left, later, met), np.where(is_left, met, later)
+        rows = every.take(later - entries.kept)
+        times = np.maximum(entries.time_us[later], entries.time_us[met])
+        self._give(replace(rows, timestamp_us=times), values.take(pa.array(left)), values.take(pa.array(right)))
+
+    def _store(self, keys: Sequence[bytes], entries: Entries, values: Any, is_matched: Any, was_matched: Any) -> None:
+        is_new = np.arange(len(is_matched)) >= entries.kept
+        is_changed = is_new.copy()
+        is_changed[: entries.kept] = is_matched[: entries.kept] & ~was_matched
+        for side in (_LEFT, _RIGHT):
+            emits = side in _EMITTING[self.node.kind]
+            # whether those of a side that does not emit were matched does not matter: they are stored once
+            mine = np.flatnonzero((entries.side == side) & (is_changed if emits else is_new))
+            if not len(mine):
+                continue
+            wanted = values.take(pa.array(mine))
+            nulls = wanted.is_null().to_numpy(zero_copy_only=False)
+            flags = (np.where(is_matched[mine], _MATCHED, 0) | np.where(nulls, _NULL, 0)).tolist()
+            stored = [_FLAGS[flag] + (value or b"") for flag, value in zip(flags, wanted.to_pylist(), strict=True)]
+            own_keys = [keys[key] for key in entries.key[mine].tolist()]
+            layouts = state_keys(own_keys, as_bytes(entries.sub[mine].view(np.uint8).reshape(-1, SUB_BYTES)))
+            self._database(side).put_many(layouts, stored)
+            if not emits:
+                ends = (entries.time_us[mine] + self._open_us[side]).tolist()
+                expire(self.context, self.node.stores[side].kept_in, list(zip(own_keys, layouts, ends, strict=True)))
 
     def _database(self, side: int) -> Any:
         return self.context.database(self.node.stores[side].kept_in)
 
-    def _join_pairs(self, every: Rows) -> None:
-        if not self._pairs:
-            return
-        numbers, left, right, times = zip(*self._pairs, strict=True)
-        self._pairs = []
-        rows = replace(every.take(np.array(numbers, np.int64)), timestamp_us=np.array(times, np.int64))
-        self._give(rows, left, right)
-
-    def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:
+    def _give(self, rows: Rows, left: Any, right: Any) -> None:
+        """Join the values, which are binary arrays."""
         of_left, of_right = self.node.stores
-        self.forward(self.results(rows, binary_field(of_left.value, left), binary_field(of_right.value, right)))
+        self.forward(self.results(rows, Field(of_left.value, raw=left), Field(of_right.value, raw=right)))
 
-    def _wake(self, keys: list[bytes], sides: list[int], times: list[int]) -> None:
+    def _wake(self, keys: Sequence[bytes], key_of: Any, side_of: Any, times: Any) -> None:
         """Set the timer of each key that has new entries which give a result when their windows close."""
-        earliest: dict[bytes, int] = {}
-        for key, side, time_us in zip(keys, sides, times, strict=True):
-            if side in _EMITTING[self.node.kind]:
-                closes_us = time_us + self._open_us[side]
-                earliest[key] = min(closes_us, earliest.get(key, closes_us))
+        earliest = np.full(len(keys), _TIME_MAX_US)
+        for side in _EMITTING[self.node.kind]:
+            mine = np.flatnonzero(side_of == side)
+            np.minimum.at(earliest, key_of[mine], times[mine] + self._open_us[side])
         timers = self.context.timers
-        for key, closes_us in earliest.items():
+        for at in np.flatnonzero(earliest < _TIME_MAX_US).tolist():
+            key, closes_us = keys[at], int(earliest[at])
             known = timers.at(self._owner, key, _TIMER, "event")
             if known is None or known > closes_us:
                 timers.set(self._owner, key, _TIMER, "event", closes_us)
@@ -214,11 +173,11 @@ class StreamStreamJoin(JoinOperator):
             open_from = [state_key(key, time_bytes(watermark - open_us + 1)) for open_us in self._open_us]
             for side in (_LEFT, _RIGHT):
                 for layout, data in list(self._database(side).scan(state_key(key), open_from[side])):
-                    entry = _Entry.of(layout, data)
+                    sub = split_state_key(layout)[1]
                     self._database(side).delete(layout)
                     closed += 1
-                    if side in _EMITTING[self.node.kind] and not entry.is_matched:
-                        unmatched.append((entry.time_us, key, side, entry.sub, entry.value))
+                    if side in _EMITTING[self.node.kind] and not data[0] & _MATCHED:
+                        unmatched.append((time_from(sub[:TIME_BYTES]), key, side, sub, _value_of(data)))
             ahead = [(self._first(side, open_from[side], key), self._open_us[side]) for side in _EMITTING[self.node.kind]]
             known = [time_us + open_us for time_us, open_us in ahead if time_us is not None]
             if known:
@@ -230,11 +189,50 @@ class StreamStreamJoin(JoinOperator):
     def _first(self, side: int, low: bytes, key: bytes) -> int | None:
         """The time of the first entry of a key from `low` on."""
         found = islice(self._database(side).scan(low, state_key(key, b"\xff" * SUB_BYTES_MAX)), 1)
-        return next((_Entry.of(layout, data).time_us for layout, data in found), None)
+        return next((time_from(split_state_key(layout)[1][:TIME_BYTES]) for layout, _ in found), None)
 
     def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
         key = binary_field(self.context.program.key_serdes[self.node.name], [key for _, key, *_ in unmatched])
         nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
         rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
         left, right = ([value if own == side else None for _, _, own, _, value in unmatched] for side in (_LEFT, _RIGHT))
-        self._give(rows, left, right)
+        self._give(rows, pa.array(left, pa.binary()), pa.array(right, pa.binary()))
+
+
+class _Kept:
+    """What was kept before the round of the records that it is looked at with."""
+
+    def __init__(self) -> None:
+        self._sides, self._keys, self._subs = list[int](), list[int](), list[bytes]()
+        self._values: list[bytes | None] = []
+        self._matched: list[bool] = []
+
+    def add(self, side: int, key: int, sub: bytes, data: bytes) -> None:
+        self._sides.append(side)
+        self._keys.append(key)
+        self._subs.append(sub)
+        self._values.append(_value_of(data))
+        self._matched.append(bool(data[0] & _MATCHED))
+
+    @property
+    def is_matched(self) -> Any:
+        return np.array(self._matched, bool)
+
+    def values(self) -> Any:
+        return pa.array(self._values, pa.binary())
+
+    def with_new(self, side_of: Any, key_of: Any, times: Any, subs: Any) -> Entries:
+        """These and the round's own."""
+        mine = np.frombuffer(b"".join(self._subs), np.uint8).reshape(-1, SUB_BYTES)
+        own_times = (np.ascontiguousarray(mine[:, :TIME_BYTES]).view(">u8").ravel().astype(np.uint64) ^ SIGN).view(np.int64)
+        return Entries(
+            np.concatenate([np.array(self._sides, np.int64), side_of]),
+            np.concatenate([np.array(self._keys, np.int64), key_of]),
+            np.concatenate([own_times, times]),
+            np.ascontiguousarray(np.concatenate([mine, subs])).view(f"S{SUB_BYTES}").ravel(),
+            len(self._sides),
+        )
+
+
+def _value_of(data: bytes) -> bytes | None:
+    return None if data[0] & _NULL else data[1:]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,7 @@ from headrace.worker.operators.outputs import RepartitionOperator
 from headrace.worker.rows import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlace:
+class RowPlace(NamedTuple):
     """Under which entry a row is remembered: that of its key, or of its key and window."""
 
     key: bytes
@@ -27,8 +27,7 @@ class RowPlace:
     end_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RowUpdate:
+class RowUpdate(NamedTuple):
     """A row's new value, and the key that the function gives; both None for a deletion. `number`: which row it is."""
 
     number: int
@@ -37,8 +36,7 @@ class RowUpdate:
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class RowMove:
+class RowMove(NamedTuple):
     """What an update does. `before`, `after`: what is stored; `messages`: keys and values of records."""
 
     number: int

@@ -28,7 +28,7 @@ from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Due, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.operators.joins import StreamTableJoin
-from headrace.worker.operators.origins import origin_subs
+from headrace.worker.operators.origins import as_bytes, origin_subs
 from headrace.worker.operators.stateless import merged_by_rank
 from headrace.worker.operators.tables import TableOperator
 from headrace.worker.rows import Rows
@@ -150,7 +150,7 @@ class WaitingTableJoin(StreamTableJoin):
         headers = [()] * len(rows) if rows.headers is None else header_tuples(rows.headers)
         values = zip(rows.value.bytes()[0].to_pylist(), headers, strict=True)
         stored = [packed_record(WaitingRecord(value, list(own) or None)) for value, own in values]
-        self._waiting.put_many(state_keys(keys, origin_subs(self.context, rows, [0] * len(rows))), stored)
+        self._waiting.put_many(state_keys(keys, as_bytes(origin_subs(self.context, rows, [0] * len(rows)))), stored)
         for key, (first_us, _) in _spans(keys, times).items():
             at_us = first_us + self.node.grace_us + 1
             known = self.context.timers.at(self._owner, key, _TIMER, "event")
