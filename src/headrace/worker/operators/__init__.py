@@ -8,7 +8,7 @@ from typing import Any
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
 from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
-from headrace.model.windows import SessionWindows
+from headrace.model.windows import SessionWindows, SlidingWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
 from headrace.worker.operators.aggregate import VectorAggregateOperator
@@ -25,6 +25,7 @@ from headrace.worker.operators.keyed import RecordAggregateOperator
 from headrace.worker.operators.limited_updates import LimitUpdatesOperator
 from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
+from headrace.worker.operators.sliding import SlidingOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
@@ -72,6 +73,8 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
     if isinstance(node, t.Aggregate):
         if isinstance(node.windows, SessionWindows):
             return SessionOperator(node, context)
+        if isinstance(node.windows, SlidingWindows):
+            return SlidingOperator(node, context)
         vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
         if node.of_changes:
             return NamedTableOperator(node, context) if vectorised else FoldedTableOperator(node, context)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
 from headrace.exchange.messages import Reject
 from headrace.model import topology as t
-from headrace.model.windows import Windows
+from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import expire
@@ -49,13 +49,18 @@ class _Groups:
     stored: list[bytes | None]
 
 
+def begun(windows: TimeWindows | None, rows: Rows) -> Rows:
+    """The rows that are not before the beginning of the only window."""
+    return rows.where(rows.timestamp_us >= windows.start_us) if isinstance(windows, UnlimitedWindows) else rows
+
+
 class VectorAggregateOperator(Operator):
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
-        assert node.windows is None or isinstance(node.windows, Windows)
-        self._windows: Windows | None = node.windows
+        assert node.windows is None or isinstance(node.windows, TimeWindows)
+        self._windows: TimeWindows | None = node.windows
         named = node.named if node.kind is t.AggregateKind.NAMED else {"count": t.NamedAggregate("count")}
         assert named is not None
         self._names = list(named)
@@ -67,6 +72,7 @@ class VectorAggregateOperator(Operator):
         self._key_serde: Any = None
 
     def push(self, rows: Rows) -> None:
+        rows = begun(self._windows, rows)
         rows, arrays = with_fields(self, self.without(rows, rows.key.bytes()[1]), self._fields)
         if not len(rows):
             return
@@ -85,14 +91,15 @@ class VectorAggregateOperator(Operator):
         windows = self._windows
         assert windows is not None
         times = rows.timestamp_us
-        last = times - times % windows.advance_us
+        last = windows.last_start(times)
         watermark = self.context.watermark_us
         kept, open_anywhere = [], np.zeros(len(rows), bool)
         for back in range(windows.per_record):
             starts = last - back * windows.advance_us
-            mask = starts + windows.size_us > times
+            ends = windows.end_of(starts)
+            mask = ends > times
             if watermark is not None:
-                mask &= starts + (windows.size_us + windows.open_us) > watermark
+                mask &= ends + windows.open_us > watermark
             open_anywhere |= mask
             if mask.any():
                 part = table.append_column("start", pa.array(starts))
@@ -108,7 +115,7 @@ class VectorAggregateOperator(Operator):
         batches, self._origins = self._origins, []
         origins = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
         table = typed_columns(self._fields, pa.concat_tables(tables, promote_options="permissive").combine_chunks())
-        if self._windows is not None and self._windows.advance_us < self._windows.size_us:
+        if self._windows is not None and self._windows.per_record > 1:
             # a window's rows lie in several tables: first and last go by their order
             by = ["ordinal", "start"] if self.gives_each else ["ordinal"]
             table = table.sort_by([(name, "ascending") for name in by])
@@ -195,7 +202,7 @@ class VectorAggregateOperator(Operator):
             return keys
         serde: Any = self.node.key
         starts = table["start"].to_numpy()
-        return serde.encode_parts(keys, starts, starts + windows.size_us)
+        return serde.encode_parts(keys, starts, windows.end_of(starts))
 
     def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
         """Put in the totals that were added record by record: on the way to them Arrow's may have overflowed."""
@@ -208,7 +215,7 @@ class VectorAggregateOperator(Operator):
 
     def _done(self, groups: _Groups, of: Any, ordinal: str, value: Field, origins: list[Any]) -> None:
         """Give a value for each row of the table `of`, whose column `ordinal` says which record did it."""
-        if self._windows is not None:
+        if isinstance(self._windows, Windows):
             after = self._windows.size_us + self._windows.kept_us
             every = zip(groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True)
             fresh = [(key, layout, start + after) for key, layout, start, state in every if state is None]

@@ -19,7 +19,7 @@ from headrace.core.keys.key_layout import (
     time_key,
     time_of,
 )
-from headrace.model.windows import AnyWindows, Windows
+from headrace.model.windows import AnyWindows, SessionWindows, UnlimitedWindows
 
 _OLD_MARKS = {b"next": "expiry", b"closed": "closed"}
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
@@ -92,8 +92,9 @@ def move_old_marks(context: Any) -> None:
 
 def _expires_us(database: Any, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
     """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
-    if isinstance(windows, Windows):
-        return windows.expires_us(start_us + windows.size_us)
+    assert not isinstance(windows, UnlimitedWindows), "nothing of it expires"
+    if not isinstance(windows, SessionWindows):
+        return windows.expires_us(windows.end_of(start_us))
     stored = database.get(layout)
     return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
 

@@ -13,9 +13,9 @@ import numpy as np
 from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.model.windows import Windows
+from headrace.model.windows import TimeWindows, Windows
 from headrace.worker.batch_keys import state_keys
-from headrace.worker.operators.aggregate import start_bytes
+from headrace.worker.operators.aggregate import begun, start_bytes
 from headrace.worker.operators.base import Context, Operator, binary_field
 from headrace.worker.operators.expiry import expire
 from headrace.worker.rows import Field, Rows
@@ -89,8 +89,8 @@ class RecordAggregateOperator(Operator):
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
-        assert node.windows is None or isinstance(node.windows, Windows)
-        self._windows: Windows | None = node.windows
+        assert node.windows is None or isinstance(node.windows, TimeWindows)
+        self._windows: TimeWindows | None = node.windows
         self._groups: dict[bytes, _Group] = {}
         self._batches: list[Rows] = []
         self._key_serde: Any = None
@@ -124,6 +124,7 @@ class RecordAggregateOperator(Operator):
         return found
 
     def push(self, rows: Rows) -> None:
+        rows = begun(self._windows, rows)
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
         if not len(rows):
             return
@@ -197,8 +198,8 @@ class RecordAggregateOperator(Operator):
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in zip(groups, stored, strict=True):
             database.put(group.layout, data)
-            if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
-                due_us = self._windows.expires_us(group.start + self._windows.size_us)
+            if data is not None and group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
+                due_us = self._windows.expires_us(self._windows.end_of(group.start))
                 fresh.append((group.key, group.layout, due_us))
         expire(self.context, self.node.store.kept_in, fresh)
         self._emit(self._updates if self.gives_each else self._last_updates(groups))
@@ -212,7 +213,7 @@ class RecordAggregateOperator(Operator):
         if self._windows is not None:
             serde: Any = self.node.key
             starts = np.array([start for _, start, *_ in updates], np.int64)
-            key = Field(serde, raw=serde.encode_parts(key.raw, starts, starts + self._windows.size_us))
+            key = Field(serde, raw=serde.encode_parts(key.raw, starts, self._windows.end_of(starts)))
         value = Field(self.node.value or self.state_serde, objects=[value for _, _, value, _ in updates])
         self.forward(replace(origins, key=key, value=value, headers=None))
 
