@@ -45,10 +45,12 @@ class Table(Operator):
         self.updates: list[Row] = []
         self._values: dict[Any, Any] = {}
         self._before: dict[Any, Any] = {}
+        self._times: dict[Any, int] = {}  # of the rows that there are
+        self._times_before: dict[Any, int | None] = {}
         self._held: list[Row] = []
 
     def begin(self) -> None:
-        self.updates, self._before = [], {}
+        self.updates, self._before, self._times_before = [], {}, {}
 
     def push(self, row: Row, port: int) -> None:
         self.taken.emit(row)
@@ -59,7 +61,11 @@ class Table(Operator):
         held, self._held = self._held, []
         for row in held:
             self._before.setdefault(row.key, self._values.get(row.key))
+            self._times_before.setdefault(row.key, self._times.get(row.key))
             self._values[row.key] = row.value
+            self._times[row.key] = row.time_us
+            if row.value is None:
+                del self._times[row.key]
         self.updates = sorted(held, key=lambda row: row.rank)
         for row in held if self.each else last_per_key(held):
             self.emit(row)
@@ -69,6 +75,12 @@ class Table(Operator):
 
     def now(self, key: Any) -> Any:
         return self._values.get(key)
+
+    def time_before(self, key: Any) -> int | None:
+        return self._times_before.get(key, self._times.get(key))
+
+    def time_now(self, key: Any) -> int | None:
+        return self._times.get(key)
 
     def seen_by(self, key: Any, rank: int) -> Any:
         found = [row.value for row in self.updates if row.key == key and row.rank < rank]
@@ -146,6 +158,11 @@ def together(how: str, earlier: Any, later: Any) -> Any:
     }
 
 
+def has_no_value(how: str, row: Row) -> bool:
+    """Whether it is null: of what is grouped together the second part, behind the number of its stream."""
+    return (row.value[1] if how == "cogroup" else row.value) is None
+
+
 class Aggregate(Operator):
     """All aggregates but those of sessions."""
 
@@ -155,6 +172,7 @@ class Aggregate(Operator):
         super().__init__(number)
         self._how, self._windows, self.each = node["how"], node["windows"], False
         self._states: dict[Any, Any] = {}
+        self._times: dict[Any, int] = {}  # the highest of what each state is of
         self._updates: list[tuple[int, Row]] = []  # each with the number of the record that made it
         self._count = 0
         self._met: list[Any] = []  # in the order in which they were first met in this round
@@ -164,17 +182,20 @@ class Aggregate(Operator):
             self._states = {at: state for at, state in self._states.items() if self._is_open(at)}
 
     def push(self, row: Row, port: int) -> None:
+        if self._windows is None and has_no_value(self._how, row):
+            return
         groups = [row.key] if self._windows is None else self._open(row)
         # of the windows of one record, columns are made of the latest first
         self._met.extend(reversed(groups) if self._how in ("count", "named") else groups)
         self._count += 1
         for at in groups:
+            time_us = max(row.time_us, self._times[at]) if at in self._states else row.time_us
             state = after(self._how, self._states.get(at), row.value)
             if state is None:
                 self._states.pop(at, None)
             else:
-                self._states[at] = state
-            self._updates.append((self._count, replace(row, key=at, value=state)))
+                self._states[at], self._times[at] = state, time_us
+            self._updates.append((self._count, replace(row, key=at, value=state, time_us=time_us)))
 
     def _open(self, row: Row) -> list[Any]:
         size_us, advance_us = self._windows["size_us"], self._windows["advance_us"]
@@ -236,8 +257,9 @@ class Sessions(Operator):
         self._sessions[row.key] = sorted(left, key=lambda s: s.start)
         for session in near:
             if (session.start, session.end) != (start, end):
-                self._updates.append(replace(row, key=(row.key, session.start, session.end), value=None))
-        self._updates.append(replace(row, key=(row.key, start, end), value=state))
+                gone = (row.key, session.start, session.end)
+                self._updates.append(replace(row, key=gone, value=None, time_us=session.end))
+        self._updates.append(replace(row, key=(row.key, start, end), value=state, time_us=end))
 
     def finish(self) -> None:
         updates, self._updates = self._updates, []

@@ -182,7 +182,7 @@ def _serdes_of(value: Any) -> Iterator[Serde]:
 
 
 def _count(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
+    return int.from_bytes(data[:8], "little", signed=True)  # a time may follow
 
 
 def _aggregates(details: str) -> dict[str, NamedAggregate]:
@@ -201,7 +201,8 @@ def _aggregates(details: str) -> dict[str, NamedAggregate]:
 def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
     from headrace.core.accumulators import accumulators_of
 
-    states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
+    stored = msgspec.msgpack.decode(data)[: len(aggregates)]  # a time may follow
+    states = zip(aggregates, accumulators_of(aggregates), stored, strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}
 
 

@@ -203,5 +203,10 @@ class SessionWindows(_Kept):
         return watermark_us is not None and self.closes_us(end_us) <= watermark_us
 
 
+def skips_null_values(windows: AnyWindows | None) -> bool:
+    """Whether an aggregate skips records without a value. As Kafka Streams, which gives them to the functions of other windows."""
+    return windows is None or isinstance(windows, SlidingWindows)
+
+
 TimeWindows = Windows | UnlimitedWindows  # which a record falls into by its time alone
 AnyWindows = TimeWindows | SessionWindows | SlidingWindows

@@ -117,6 +117,8 @@ class TaskRun:
         self._windows = {
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
+        folding = (t.AggregateKind.REDUCE, t.AggregateKind.GENERAL)
+        self._timed = {n.store.kept_in for n in program.nodes if isinstance(n, t.Aggregate) and n.kind in folding}
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
     def count(self, metric: str, by: int = 1) -> None:
@@ -193,7 +195,7 @@ class TaskRun:
         if self._suppressing and (closed_us := self.times_us["closed"]) is not None:
             self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
         if self._expires:
-            expired = delete_expired(self, self.watermark_us, self._windows)
+            expired = delete_expired(self, self.watermark_us, self._windows, self._timed)
             if expired:
                 self.count("entries_expired", expired)
         due_us = {} if self.watermark_us is None else {"event": self.watermark_us}

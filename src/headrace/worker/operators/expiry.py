@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import xxhash
 from headrace.core.keys.key_layout import (
     SLOT_BYTES,
     TIME_BYTES,
+    TIMES,
     due_range,
     split_state_key,
     time_from,
@@ -56,10 +57,12 @@ def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us:
     context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
 
-def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
+def delete_expired(
+    context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows], timed: Collection[str] = ()
+) -> int:
     """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
     there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then its
-    turn comes later."""
+    turn comes later. `timed`: databases that have another one with the times of their entries."""
     next_us = context.times_us["expiry"]
     if watermark_us is None or next_us is None or next_us > watermark_us:
         return 0
@@ -77,6 +80,8 @@ def delete_expired(context: Any, watermark_us: int | None, windows: Mapping[str,
                 index.put(time_key(key, at_us, _rest(database, layout)), value)
                 continue
         context.database(database).delete(layout)
+        if database in timed:
+            context.database(database + TIMES).delete(layout)
         deleted += 1
     context.times_us["expiry"] = earliest_us(index)
     return deleted

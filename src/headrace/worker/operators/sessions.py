@@ -172,4 +172,5 @@ class SessionOperator(Operator):
         origins = rows_at(self._batches, [row for *_, row in updates])
         key = windowed_field(self.node.key, [update[:3] for update in updates])
         value = self._fold.results([update[3] for update in updates])
-        self.forward(replace(origins, key=key, value=value, headers=None))
+        times = np.array([end for _, _, end, *_ in updates], np.int64)
+        self.forward(replace(origins, timestamp_us=times, key=key, value=value, headers=None))

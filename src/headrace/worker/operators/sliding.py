@@ -98,6 +98,7 @@ class SlidingOperator(Operator):
         self._last: dict[tuple[bytes, int], Row] = {}  # windows that have changed, by the last time they did
 
     def push(self, rows: Rows) -> None:
+        rows = self.valued(rows)
         rows = self._fold.take(self.without(rows, rows.key.bytes()[1]))
         if not len(rows):
             return
