@@ -12,6 +12,7 @@ from topologies.spec import Node
 
 DAY_US = 86_400_000_000
 RETENTION_US = 7 * DAY_US
+END_US = 253_402_300_799_999_999  # of a window without an end
 
 
 def last_per_key(rows: Iterable[Row]) -> list[Row]:
@@ -26,7 +27,8 @@ def last_per_key(rows: Iterable[Row]) -> list[Row]:
 def closes_us(windows: Node, end_us: int) -> int:
     """The watermark by which a window or session that ends at `end_us` has closed."""
     kept_us = RETENTION_US if windows["grace_us"] is None else windows["grace_us"]
-    more_us = windows["size_us"] + 1 if windows["kind"] == "session" else 0  # of a session the gap has to be over
+    # of a session the gap has to be over; its end, and that of a sliding window, is in it
+    more_us = {"session": windows["size_us"] + 1, "sliding": 1}.get(windows["kind"], 0)
     return int(end_us + more_us + kept_us)
 
 
@@ -198,12 +200,16 @@ class Aggregate(Operator):
             self._updates.append((self._count, replace(row, key=at, value=state, time_us=time_us)))
 
     def _open(self, row: Row) -> list[Any]:
+        if self._windows["kind"] == "unlimited":
+            start_us = self._windows["start_us"]
+            return [(row.key, start_us, END_US)] if row.time_us >= start_us else []
         size_us, advance_us = self._windows["size_us"], self._windows["advance_us"]
         starts = range(row.time_us // advance_us * advance_us, row.time_us - size_us, -advance_us)
         return [at for start in reversed(starts) if self._is_open(at := (row.key, start, start + size_us))]
 
     def _is_open(self, at: Any) -> bool:
-        return self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us
+        never_closes = self._windows["kind"] == "unlimited"
+        return never_closes or self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us
 
     def finish(self) -> None:
         updates, self._updates = self._updates, []

@@ -122,9 +122,11 @@ class StreamStreamJoin(JoinOperator):
         alone, emitting = rows.where(null), [side for side in sides if side in _EMITTING[self.node.kind]]
         if not emitting:
             self.context.count("null_keys_dropped", len(alone))
-        values = alone.value.bytes()[0].to_pylist()
-        for side in emitting:
-            self._give(replace(alone, headers=None), *_at_side(side, values))
+        else:  # of a stream that is joined with itself each gives one for both sides
+            places = [(at, side) for at in range(len(alone)) for side in emitting]
+            values = alone.value.bytes()[0].to_pylist()
+            left, right = ([values[at] if own == side else None for at, own in places] for side in (_LEFT, _RIGHT))
+            self._give(replace(alone.take(np.array([at for at, _ in places])), headers=None), left, right)
         return rows.where(~null)
 
     def finish(self) -> None:
@@ -269,9 +271,3 @@ class StreamStreamJoin(JoinOperator):
         rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
         left, right = ([value if own == side else None for _, _, own, _, value in unmatched] for side in (_LEFT, _RIGHT))
         self._give(rows, left, right)
-
-
-def _at_side(side: int, values: Sequence[bytes | None]) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
-    """Left and right values, of which one side has none."""
-    nothing = [None] * len(values)
-    return (values, nothing) if side == _LEFT else (nothing, values)
