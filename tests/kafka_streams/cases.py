@@ -14,8 +14,8 @@ Sent = tuple[str, str | None, int | None, int]  # input, key, value, time
 
 ONE_INPUT = (
     *("count", "count_view", "reduce", "aggregate", "group_table", "table_view"),
-    *(f"{windows} {NEVER}" for windows in ("tumbling", "tumbling_count", "tumbling_reduce", "hopping", "session", "session_count")),
-    *(f"{windows} {NEVER}" for windows in ("sliding", "sliding_count", "sliding_reduce")),
+    *(f"{windows} {NEVER}" for windows in ("tumbling", "tumbling_count", "tumbling_reduce", "hopping")),
+    *(f"{windows} {NEVER}" for windows in ("session", "session_count", "sliding", "sliding_count", "sliding_reduce")),
     *(f"{windows} {grace}" for windows in ("tumbling", "hopping", "sliding") for grace in (0, 7)),
     f"unlimited {BASE + 10}",
 )
@@ -30,7 +30,7 @@ NAMES = (*ONE_INPUT, *TWO_INPUTS)
 
 
 def sent_of(name: str) -> list[Sent]:
-    """What is sent, in this order; a key or a value now and then is null. Of joins by time, in the end time passes everything."""
+    """What is sent, in this order; a key or a value now and then is null. Joins by time end with a later record."""
     draw = Random(name)
     inputs = "ab" if name in TWO_INPUTS else "a"
     has_nulls = not name.endswith((" 0", " 7"))  # time does not move by them there

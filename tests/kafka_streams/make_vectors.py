@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bench.common import kafka_streams_program
+
 from kafka_streams.cases import NAMES, sent_of
 
 VECTORS = Path(__file__).with_name("vectors.json")

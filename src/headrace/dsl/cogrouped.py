@@ -127,7 +127,8 @@ class _Together(Grouping):
         if is_forced and part.flow.is_by_key:
             part = Grouping(with_repartition(part.flow, stream, for_operator=operator))
         flow = part.grouped(stream, operator)
-        tag = Function(FunctionKind.RECORD, partial(_with_number, number, self._skips_nulls), f"the number of the stream, {number + 1}")
+        function = partial(_with_number, number, self._skips_nulls)
+        tag = Function(FunctionKind.RECORD, function, f"the number of the stream, {number + 1}")
         own = flow.builder.checked("cogroup", f"{operator}-{number + 1}")
         return flow.put("cogroup", MapValues(name=own, parents=(flow.node,), function=tag))
 

@@ -204,9 +204,10 @@ class SessionWindows(_Kept):
 
 
 def skips_null_values(windows: AnyWindows | None) -> bool:
-    """Whether an aggregate skips records without a value. As Kafka Streams, which gives them to the functions of other windows."""
+    """Whether an aggregate skips records without a value: so does Kafka Streams, which gives them to those of other windows."""
     return windows is None or isinstance(windows, SlidingWindows)
 
 
 TimeWindows = Windows | UnlimitedWindows  # which a record falls into by its time alone
-AnyWindows = TimeWindows | SessionWindows | SlidingWindows
+ClosingWindows = Windows | SessionWindows | SlidingWindows
+AnyWindows = ClosingWindows | UnlimitedWindows

@@ -47,7 +47,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class FormParts:
-    """`what`: the kind of store with its details. Lengths and the beginning of the one window without an end (`begin_us`) in µs,
+    """`what`: the kind of store with its details. Lengths, and where the one window without an end begins (`begin_us`), in µs;
     None where there are no such windows."""
 
     what: str

@@ -4,7 +4,7 @@ taken one by one within their groups, and what is stored is what the last of the
 too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
 A result has the highest time of its records. State per group: for `count()` the number and that time, 8 bytes little endian
-each; for named aggregates a msgpack list with one state each (`core.accumulators`), and the time. Older versions kept no time."""
+each; for named aggregates a msgpack list with one state each (`core.accumulators`), and the time. Older versions have none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The times of a store's entries, in a database of their own, `STORE~times`: layout key -> 8 bytes. So the entries are as they were
-before times were kept, and state without them is used as it is: a time that is not there counts for none."""
+"""The times of a store's entries, in a database of their own, `STORE~times`: layout key -> 8 bytes. So the entries are as they
+were before times were kept, and state without them is used as it is: a time that is not there counts for none."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ _kept_of = msgspec.msgpack.Decoder(_Kept).decode
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of; `other_us`: the
-    time of the other side's row, of which it is the later one that counts."""
+    """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of; `other_us`:
+    the time of the other side's row, of which it is the later one that counts."""
 
     at: int
     row: bytes
@@ -123,9 +123,9 @@ class _Result:
 
 class ForeignKeyJoin(JoinWithTable):
     """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round the result of each
-    row that has changed, or whose other side has; where every update is requested, one for each. The time of a result is that of
-    the update; of a left row's that of the right row, if it is later, as in Kafka Streams. Store: foreign key | digest of the left
-    row's key -> that key, version, value."""
+    row that has changed, or whose other side has; where every update is requested, one for each. The time of a result is that
+    of the update; of a left row's that of the right row, if it is later, as in Kafka Streams. Store: foreign key | digest of
+    the left row's key -> that key, version, value."""
 
     node: JoinByForeignKey
 

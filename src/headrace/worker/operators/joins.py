@@ -88,8 +88,8 @@ class JoinWithTable(JoinOperator, GatheringOperator):
 
 class StreamTableJoin(JoinWithTable):
     """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
-    record's key, time and headers. Without a value there is no result, or with a left join one of None; so for a key that is null.
-    A record without a value of its own is dropped and counted, and in an inner join one whose key is null."""
+    record's key, time and headers. Without a value there is no result, or with a left join one of None; so for a key that is
+    null. A record without a value of its own is dropped and counted, and in an inner join one whose key is null."""
 
     def finish(self) -> None:
         if not self.held:

@@ -73,8 +73,8 @@ def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One (key, window) that this round has touched. `time`: the highest of its records; `rows`: (batch, row) of the last record
-    that changed it."""
+    """One (key, window) that this round has touched. `time`: the highest of its records; `rows`: (batch, row) of the last
+    record that changed it."""
 
     key: bytes
     start: int | None

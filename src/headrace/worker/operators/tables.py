@@ -74,8 +74,8 @@ class TableOperator(GatheringOperator):
         return stored
 
     def times_before(self, keys: Sequence[bytes]) -> list[int]:
-        """The times of the rows of `keys` as they were before this round, in µs; `NO_TIME_US` where there is none. Of a table that
-        `has_times`."""
+        """The times of the rows of `keys` as they were before this round, in µs; `NO_TIME_US` where there is none. Of a table
+        that `has_times`."""
         layouts = state_keys(keys)
         others = [layout for layout in layouts if layout not in self._replaced_times]
         known = self._replaced_times | dict(zip(others, self._times.get_many(others), strict=True))
