@@ -25,11 +25,11 @@ from headrace.worker.operators.keyed import RecordAggregateOperator
 from headrace.worker.operators.limited_updates import LimitUpdatesOperator
 from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
-from headrace.worker.operators.sliding import SlidingOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
 from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
+from headrace.worker.operators.windowing.sliding import SlidingOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,

@@ -9,7 +9,8 @@ Store: key | time of the first record -> time of the last record, 8 bytes, then 
 side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
 joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
 
-What a session's state is and how it grows, by a record or by being joined to another session, is a fold's (`folds`)."""
+What a session's state is and how it grows, by a record or by being joined to another session, is a fold's
+(`windowing.folds`)."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators.base import Context, Operator, windowed_field
 from headrace.worker.operators.expiry import expire
-from headrace.worker.operators.folds import fold_of
 from headrace.worker.operators.keyed import rows_at
+from headrace.worker.operators.windowing.folds import fold_for
 from headrace.worker.rows import Rows
 
 _FIRST, _LAST = bytes(TIME_BYTES), b"\xff" * TIME_BYTES  # no time of a record is as late as the last one
@@ -70,7 +71,7 @@ class SessionOperator(Operator):
         assert isinstance(node.windows, SessionWindows)
         self._windows = node.windows
         self._keeps_closed = node.windows.expires_us(0) > node.windows.closes_us(0)
-        self._fold = fold_of(self, node)
+        self._fold = fold_for(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
         self._updates: list[Update] = []  # where each of them is requested

@@ -25,8 +25,8 @@ from headrace.model import topology as t
 from headrace.model.windows import SlidingWindows
 from headrace.worker.operators.base import Context, Operator, windowed_field
 from headrace.worker.operators.expiry import expire
-from headrace.worker.operators.folds import Fold, fold_of
 from headrace.worker.operators.keyed import rows_at
+from headrace.worker.operators.windowing.folds import Fold, fold_for
 from headrace.worker.rows import Rows
 
 _NO_STATE, _STATE = b"\0", b"\1"
@@ -91,7 +91,7 @@ class SlidingOperator(Operator):
         super().__init__(node, context)
         assert isinstance(node.windows, SlidingWindows)
         self._windows = node.windows
-        self._fold: Fold = fold_of(self, node)
+        self._fold: Fold = fold_for(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
         self._updates: list[Update] = []  # where each of them is requested

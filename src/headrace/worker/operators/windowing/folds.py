@@ -134,7 +134,7 @@ class FunctionFold:
         return Field(self._serde, objects=[copied(state) for state in states])
 
 
-def fold_of(operator: Operator, node: t.Aggregate) -> Fold:
+def fold_for(operator: Operator, node: t.Aggregate) -> Fold:
     kinds: dict[t.AggregateKind, Callable[[Operator, t.Aggregate], Fold]]
     kinds = {t.AggregateKind.COUNT: CountFold, t.AggregateKind.NAMED: NamedFold}
     return kinds.get(node.kind, FunctionFold)(operator, node)
