@@ -184,7 +184,7 @@ class Graph:
         left, table = parents
         assert isinstance(table, Table)
         of_key = None if node["own_key"] else lambda row: f.looked_up(row.key, row.value, node["by"])
-        return self._behind(StreamTable(number, node["kind"], table, of_key, is_global=True), left)
+        return self._behind(StreamTable(number, node["kind"], table, of_key), left)
 
     def _join_tables(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left = self._table_side(number, "left")

@@ -27,10 +27,9 @@ class StreamTable(Operator):
         kind: str,
         table: Table,
         of_key: Callable[[Row], Any] | None = None,
-        is_global: bool = False,
     ) -> None:
         super().__init__(number)
-        self._kind, self._table, self._of_key, self._is_global = kind, table, of_key, is_global
+        self._kind, self._table, self._of_key = kind, table, of_key
         self._held: list[Row] = []
 
     def push(self, row: Row, port: int) -> None:
