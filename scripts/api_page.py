@@ -159,7 +159,9 @@ TABLES: dict[str, Callable[[], str]] = {
         *("Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp", "Decimal"),
         *("Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "OwnSerde"),
     ),
-    "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes", "until_time_limit"),
+    "windows": _names(
+        *("Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "WindowedKey"), "until_window_closes", "until_time_limit"
+    ),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
     "declarations": _names("App", "Repartitioned", "KeyValueStore", "MapStore", "WindowStore", "batch"),
     "groupers": _names(

@@ -34,7 +34,7 @@ from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, MapStore, Processor, WindowStore
 from headrace.dsl.processor_context import KeyValueStoreView, MapStoreView, ProcessorContext, Timer, WindowStoreView
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.windows import Hopping, Session, Tumbling, until_time_limit, until_window_closes
+from headrace.dsl.windows import Hopping, Session, Sliding, Tumbling, Unlimited, until_time_limit, until_window_closes
 from headrace.environment import VERSION as _VERSION
 from headrace.errors import (
     AppLoadError,
@@ -106,7 +106,7 @@ __all__ = [
     "KStream", "KTable", "GlobalTable", "KGrouped", "KCogrouped", "KGroupedTable",
     "Repartitioned", "TopologyDescription", "batch",
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
-    "Tumbling", "Hopping", "Session", "until_window_closes", "until_time_limit",
+    "Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "until_window_closes", "until_time_limit",
     # processors
     "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView",
     "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",

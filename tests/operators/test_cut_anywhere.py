@@ -82,6 +82,7 @@ def joined_streams(kind: str, grace: int) -> Case:
 WINDOWS = {
     "tumbling": lambda grace: hr.Tumbling(us(LENGTH), grace=us(grace)),
     "hopping": lambda grace: hr.Hopping(us(LENGTH), us(2), grace=us(grace)),
+    "sliding": lambda grace: hr.Sliding(us(LENGTH), grace=us(grace)),
     "session": lambda grace: hr.Session(us(LENGTH), grace=us(grace)),
 }
 
@@ -106,6 +107,11 @@ def windowed(kind: str, emit: str, grace: int) -> Case:
                     else:
                         runs.append([record])
                 spans |= {(key, run[0][3], run[-1][3]): run for run in runs}
+        elif kind == "sliding":
+            for _, key, _, at in sent:
+                for start in (at - LENGTH, at + 1):
+                    inside = [record for record in sent if record[1] == key and start <= record[3] <= start + LENGTH]
+                    spans |= {(key, start, start + LENGTH): inside} if inside else {}
         else:
             step = LENGTH if kind == "tumbling" else 2
             for record in sent:
@@ -115,7 +121,7 @@ def windowed(kind: str, emit: str, grace: int) -> Case:
         # in the order in which they came
         came = {span: [record for record in sent if record in records] for span, records in spans.items()}
         return [
-            (f"{key} {start} {end}", {"n": len(records), "last": records[-1][2]}, records[-1][3])
+            (f"{key} {start} {end}", {"n": len(records), "last": records[-1][2]}, max(record[3] for record in records))
             for (key, start, end), records in came.items()
             if key != END_KEY
         ]

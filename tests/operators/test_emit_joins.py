@@ -54,13 +54,15 @@ def two_tables() -> hr.App:
 
 
 def each_of(records: list[Sent], is_joined: Both) -> list[Result]:
-    """An update for each update, record by record."""
+    """An update for each update, record by record. Its time is that of the later row, or of a deletion."""
     tables: dict[str, Table] = {"l": {}, "r": {}}
+    times: dict[tuple[str, str], int] = {}
     found: list[Result] = []
     for stream, key, value, time in records:
         was = is_joined(tables["l"].get(key), tables["r"].get(key))
-        tables[stream][key] = value
+        tables[stream][key], times[stream, key] = value, time
         left, right = tables["l"].get(key), tables["r"].get(key)
+        time = max([time, *(times[side, key] for side in "lr" if tables[side].get(key) is not None)])
         if is_joined(left, right):
             found.append((key, text(left, right), time))
         elif was:
@@ -138,12 +140,17 @@ def test_what_is_joined_gives_its_every_update_too(runs: Any, per_round: int) ->
     counts: Table = {}
     sums: Table = {}
     right: Table = {}
+    highest: Table = {}
+    times: Table = {}
     expected: list[Result] = []
     for stream, key, value, time in (record for records in rounds for record in records):
         if stream == "r":
-            right[key] = value
-            expected += [(key, text(text(counts[key], sums[key]), value), time)] if key in counts else []
+            right[key], times[key] = value, time
+            latest = max(time, highest.get(key, time))
+            expected += [(key, text(text(counts[key], sums[key]), value), latest)] if key in counts else []
             continue
+        highest[key] = max(time, highest.get(key, time))
+        time = max([highest[key], *([times[key]] if right.get(key) is not None else [])])
         counts[key] = counts.get(key, 0) + 1
         if key in sums:  # the count has changed, and the sum not yet
             expected.append((key, text(text(counts[key], sums[key]), right.get(key)), time))

@@ -57,6 +57,8 @@ def stream_table_model(rounds: Rounds) -> tuple[list[Result], list[Result]]:
             if stream == "r":
                 table[key] = value
                 continue
+            if value is None:
+                continue
             if table.get(key) is not None:
                 inner.append((key, text(value, table[key]), time))
             left.append((key, text_of(key, value, table.get(key)), time))
@@ -91,8 +93,10 @@ def test_an_aggregations_table_changes_once_per_round_at_the_last_record_of_each
     table: dict[str, int | None] = {}
     expected = []
     for records in rounds:
-        last = {key: number for number, (stream, key, *_) in enumerate(records) if stream == "r"}
+        last = {key: number for number, (stream, key, value, _) in enumerate(records) if stream == "r" and value is not None}
         for number, (stream, key, value, time) in enumerate(records):
+            if value is None:
+                continue
             if stream == "l":
                 expected.append((key, text(value, table.get(key)), time))
                 continue
@@ -121,17 +125,19 @@ def test_a_record_does_not_see_what_it_does_to_a_table_itself(per_round: int) ->
         assert [r.value for r in d.read("counted-out")] == counts[per_round]
 
 
-def test_headers_and_time_are_the_records_own_and_null_keys_are_counted() -> None:
+def test_headers_and_time_are_the_records_own_and_what_is_null_is_counted() -> None:
     with Driver(stream_and_table()) as d:
         d.send("r", "a", 7, at=1, headers={"h": "table"})
         d.send("l", "a", 1, at=5, headers={"h": "stream"})
         d.send("l", None, 1, at=6)
+        d.send("l", "a", None, at=7)
         d.run()
         (record,) = d.read("inner")
         assert (record.key, record.value, record.timestamp_us) == ("a", "1&7", 5)
         assert record.headers == (("h", b"stream"),)
-        assert len(d.read("left")) == 1
-        assert d.counters["null_keys_dropped"] == 3  # of each of the three joins
+        assert [(r.key, r.value) for r in d.read("left")] == [("a", "a:1&7"), (None, "None:1&None")]
+        assert d.counters["null_keys_dropped"] == 1  # of the inner join alone
+        assert d.counters["null_values_dropped"] == 3  # of each of the three joins
 
 
 def test_a_joiner_that_raises_is_the_records_fault_and_the_rest_goes_on() -> None:
@@ -190,15 +196,17 @@ def texts_of_two(batch: pa.RecordBatch) -> pa.Array:
 
 def tables_model(rounds: Rounds, is_there: Callable[[bool, bool], bool], joiner: Any) -> list[Result]:
     tables: dict[str, dict[str, Any]] = {"l": {}, "r": {}}
+    times: dict[tuple[str, str], int] = {}
     found = []
     for records in rounds:
         before = {side: dict(table) for side, table in tables.items()}
         last: dict[str, int] = {}
         for stream, key, value, time in records:
-            tables[stream][key] = value
+            tables[stream][key], times[stream, key] = value, time
             last.pop(key, None)
             last[key] = time
         for key, time in last.items():
+            time = max([time, *(times[side, key] for side in "lr" if tables[side].get(key) is not None)])
             was = is_there(*(before[side].get(key) is not None for side in "lr"))
             left, right = (tables[side].get(key) for side in "lr")
             if is_there(left is not None, right is not None):

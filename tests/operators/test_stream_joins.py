@@ -59,6 +59,8 @@ def model(
                 if side in emitting and not is_matched:
                     found.append((key, text(value, None) if side == "l" else text(None, value), time))
         for side, key, value, time in records:
+            if value is None:
+                continue
             if mark is not None and time + window[side] + GRACE < mark:
                 late += 1
                 continue
@@ -99,7 +101,8 @@ def kept_long() -> hr.App:
 @given(runs=RUNS, per_round=CUTS, partitions=st.integers(1, 2))
 def test_without_a_grace_every_pair_is_found_once_wherever_rounds_are_cut(runs: Any, per_round: int, partitions: int) -> None:
     _, outs, _ = outcome(kept_long, runs, per_round, partitions, ("out", "itself", "later"))
-    sent = {side: [record[1:] for _, records in runs for record in records if record[0] == side] for side in SIDES}
+    taken = [record for _, records in runs for record in records if record[2] is not None]
+    sent = {side: [record[1:] for record in taken if record[0] == side] for side in SIDES}
 
     def near(others: str) -> list[tuple[str, Any, Any, int]]:
         pairs = [(one, two) for one in sent["l"] for two in sent[others] if one[0] == two[0] and abs(one[2] - two[2]) <= WITHIN]

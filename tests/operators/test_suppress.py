@@ -34,7 +34,7 @@ class Model:
 
     def __init__(self, windows: Any) -> None:
         self.windows = windows
-        self.open: dict[tuple[str, int, int], tuple[int, int]] = {}  # key, start, end -> count, time of the last record
+        self.open: dict[tuple[str, int, int], tuple[int, int]] = {}  # key, start, end -> count, highest time
         self.watermark: int | None = None
         self.highest: int | None = None
 
@@ -42,7 +42,8 @@ class Model:
         for start in self.windows.starts_of(time):
             if not self.windows.is_late(start, self.watermark):
                 window = (key, start, start + self.windows.size_us)
-                self.open[window] = (self.open.get(window, (0, 0))[0] + 1, time)
+                count, latest = self.open.get(window, (0, time))
+                self.open[window] = (count + 1, max(time, latest))
         self.highest = time if self.highest is None else max(self.highest, time)
 
     def cut(self) -> list[tuple[Any, Any, Any]]:

@@ -121,12 +121,16 @@ def _group_table(app: hr.App, spec: Spec, number: int, node: Node, parents: list
 
 
 def _windows(windows: Node) -> Any:
+    if windows["kind"] == "unlimited":
+        return hr.Unlimited(start=windows["start_us"])
     size, advance, grace = (_length(windows[name]) for name in ("size_us", "advance_us", "grace_us"))
     match windows["kind"]:
         case "tumbling":
             return hr.Tumbling(size, grace=grace)
         case "hopping":
             return hr.Hopping(size, advance, grace=grace)
+        case "sliding":
+            return hr.Sliding(size, grace=grace)
     return hr.Session(size, grace=grace)
 
 

@@ -137,7 +137,7 @@ def _table_of(spec: Spec, number: int) -> int | None:
     if node["op"] != "aggregate" or node["how"] not in ("count", "named") or node["partitioner"] is not None:
         return None
     windows = node["windows"]
-    return table if windows is None or windows["kind"] != "session" and windows["grace_us"] is None else None
+    return table if windows is None or windows["kind"] in ("tumbling", "hopping") and windows["grace_us"] is None else None
 
 
 def _counted(node: Node, facts: Sequence[Fact], found: Sequence[Found]) -> None:

@@ -10,6 +10,7 @@ from topologies import functions as f
 from topologies.model_foreign import ForeignJoin, ForeignResults, Send
 from topologies.model_groups import GroupTable, TableAggregate
 from topologies.model_joins import StreamStream, StreamTable, TableTable, WaitingTable
+from topologies.model_sliding import Sliding
 from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, TimeLimit, VersionedTable, View
 from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
 from topologies.spec import Node, Spec
@@ -88,9 +89,7 @@ class Graph:
         return self._behind(_table(number, node), self._grouped(number, node, parents[0]))
 
     def _aggregate(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        is_session = node["windows"] is not None and node["windows"]["kind"] == "session"
-        made = Sessions(number, node) if is_session else Aggregate(number, node)
-        return self._behind(made, self._grouped(number, node, parents[0]))
+        return self._behind(_aggregate_of(number, node), self._grouped(number, node, parents[0]))
 
     def _rekeyed(self, number: int, node: Node, above: Operator) -> Operator:
         return self._behind(Simple(number - 0.4, lambda row: [replace(row, key=f.new_key(row.value, node["by"]))]), above)
@@ -128,9 +127,7 @@ class Graph:
                 above = self._through(stream, number, rows, above, None)
             made = lambda row, place=place: [] if row.key is None else [replace(row, value=(place, row.value))]  # noqa: E731
             tagged.append(self._behind(Simple(number - 0.1, made), above))
-        is_session = node["windows"] is not None and node["windows"]["kind"] == "session"
-        together = Sessions(number, node) if is_session else Aggregate(number, node)
-        return self._behind(together, self._behind(Merge(number - 0.05), *tagged))
+        return self._behind(_aggregate_of(number, node), self._behind(Merge(number - 0.05), *tagged))
 
     def _limit(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         self._ask_for_each(self._maker_of(node["of"][0]))
@@ -161,7 +158,7 @@ class Graph:
     def _ask_for_each(self, number: int) -> None:
         """Every update of a table is asked for, and so of those whose updates make it."""
         node, table = self._spec.nodes[number], self._made[number]
-        if isinstance(table, Aggregate | Sessions | Table | TableTable):
+        if isinstance(table, Aggregate | Sessions | Sliding | Table | TableTable):
             table.each = True
         if isinstance(table, ForeignResults):
             table.each = self._foreign[number].each = True
@@ -190,7 +187,7 @@ class Graph:
         left, table = parents
         assert isinstance(table, Table)
         of_key = None if node["own_key"] else lambda row: f.looked_up(row.key, row.value, node["by"])
-        return self._behind(StreamTable(number, node["kind"], table, of_key, is_global=True), left)
+        return self._behind(StreamTable(number, node["kind"], table, of_key), left)
 
     def _join_tables(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left = self._table_side(number, "left")
@@ -296,6 +293,12 @@ class Graph:
 def _table(number: float, node: Node) -> Table:
     history_us = node.get("history_us")
     return Table(number) if history_us is None else VersionedTable(number, history_us)
+
+
+def _aggregate_of(number: int, node: Node) -> Operator:
+    kinds = {"session": Sessions, "sliding": Sliding}
+    windows = node["windows"]
+    return (Aggregate if windows is None else kinds.get(windows["kind"], Aggregate))(number, node)
 
 
 def _as_it_is(row: Row) -> Iterable[Row]:

@@ -71,14 +71,31 @@ class ForeignJoin(Operator):
             events = [(row, False) for row in said] + [(row, True) for row in last_per_key(updates)]
         keys = {row.key for row, _ in events}
         right = {key: self.table.before(key) if self.each else self.table.now(key) for key in keys}
-        answers = [(row.key, answer) for row, is_update in events for answer in self._answers(row, is_update, right)]
-        last = {(foreign, answer.key): answer for foreign, answer in answers}
-        for answer in [answer for _, answer in answers] if self.each else last.values():
-            self.emit(answer)
+        times = {key: self.table.time_before(key) if self.each else self.table.time_now(key) for key in keys}
+        answers = [(row.key, answer) for row, is_update in events for answer in self._answers(row, is_update, right, times)]
+        if self.each:
+            for _, answer in answers:
+                self.emit(answer)
+            return
+        of_row: dict[Any, list[Row]] = defaultdict(list)
+        for foreign, answer in answers:
+            of_row[foreign, answer.key].append(answer)
+        for same in of_row.values():
+            self.emit(self._timed(same[-1], same))
 
-    def _answers(self, row: Row, is_update: bool, right: dict[Any, Any]) -> Iterator[Row]:
+    def _timed(self, answer: Row, answers: list[Row]) -> Row:
+        """The last answer of a row, with the time of the record that came last where there are several."""
+        newest = max(answers, key=lambda one: one.rank)
+        if newest.rank > answer.rank:
+            return replace(answer, time_us=newest.time_us)
+        return answer
+
+    def _answers(
+        self, row: Row, is_update: bool, right: dict[Any, Any], times: dict[Any, int | None]
+    ) -> Iterator[Row]:
         if is_update:
             right[row.key] = row.value
+            times[row.key] = None if row.value is None else row.time_us
             for key, (version, settled_us, value) in self._here[row.key].items():
                 yield replace(row, key=key, value=[version, settled_us, self._joined(value, row.value)])
             return
@@ -88,7 +105,8 @@ class ForeignJoin(Operator):
             self._here[row.key][key] = version, settled_us, value
         if what != HAS_MOVED:
             there = right[row.key] if what == IS_HERE else None
-            yield replace(row, key=key, value=[version, settled_us, self._joined(value, there)])
+            time_us = max(row.time_us, times[row.key] or row.time_us)
+            yield replace(row, key=key, time_us=time_us, value=[version, settled_us, self._joined(value, there)])
 
     def _joined(self, left: Any, right: Any) -> Any:
         if left is None or (right is None and self._kind == "inner"):

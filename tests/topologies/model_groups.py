@@ -60,7 +60,12 @@ class TableAggregate(Aggregate):
             rows.append(new)
         self._met.append(row.key)
         self._count += 1
-        self._updates.append((self._count, replace(row, value=self._made(rows))))
+        made = self._made(rows)
+        time_us = max(row.time_us, self._times.get(row.key, row.time_us))
+        self._times[row.key] = time_us
+        if made is None:
+            del self._times[row.key]
+        self._updates.append((self._count, replace(row, value=made, time_us=time_us)))
 
     def _made(self, rows: list[Any]) -> Any:
         match self._how:

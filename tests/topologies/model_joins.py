@@ -27,10 +27,9 @@ class StreamTable(Operator):
         kind: str,
         table: Table,
         of_key: Callable[[Row], Any] | None = None,
-        is_global: bool = False,
     ) -> None:
         super().__init__(number)
-        self._kind, self._table, self._of_key, self._is_global = kind, table, of_key, is_global
+        self._kind, self._table, self._of_key = kind, table, of_key
         self._held: list[Row] = []
 
     def push(self, row: Row, port: int) -> None:
@@ -39,8 +38,10 @@ class StreamTable(Operator):
     def finish(self) -> None:
         held, self._held = self._held, []
         for row in sorted(held, key=lambda row: row.rank):
+            if row.value is None:
+                continue
             key = row.key if self._of_key is None else self._of_key(row)
-            if key is None and not (self._kind == "left" and self._is_global):
+            if key is None and self._kind == "inner":
                 continue
             self.join(row, key)
 
@@ -61,9 +62,10 @@ class WaitingTable(StreamTable):
     def finish(self) -> None:
         held, self._held = self._held, []
         seen: dict[Any, int] = {}
-        for row in sorted((row for row in held if row.key is not None), key=lambda row: row.rank):
-            if self._is_over(row):
-                self.join(row, row.key)
+        for row in sorted((row for row in held if row.value is not None), key=lambda row: row.rank):
+            if row.key is None or self._is_over(row):
+                if row.key is not None or self._kind == "left":
+                    self.join(row, row.key)
                 continue
             sub = origin_of(row, self.round_id)
             number = seen[sub] = seen.get(sub, -1) + 1
@@ -98,19 +100,23 @@ class TableTable(Operator):
         tables = list(dict.fromkeys(self.tables))
         changed = sorted(((row.rank, at, row) for at, table in enumerate(tables) for row in table.updates), key=_first_two)
         standing = {row.key: [table.before(row.key) for table in self.tables] for _, _, row in changed}
+        times = {row.key: [table.time_before(row.key) for table in self.tables] for _, _, row in changed}
         before = {key: self._result(*values) for key, values in standing.items()}
-        result, updates = dict(before), []
+        result, updates, latest = dict(before), [], dict[Any, int]()
         for _, at, row in changed:
             for place in (0, 1):
                 if self.tables[place] is tables[at]:
                     standing[row.key][place] = row.value
+                    times[row.key][place] = None if row.value is None else row.time_us
             had, result[row.key] = result[row.key], self._result(*standing[row.key])
+            latest[row.key] = max([row.time_us, *(time_us for time_us in times[row.key] if time_us is not None)])
             if had is not None or result[row.key] is not None:
-                updates.append(replace(row, value=result[row.key]))
+                updates.append(replace(row, value=result[row.key], time_us=latest[row.key]))
         self.passing = frozenset(key for key in before if before[key] is None and result[key] is None)
         if not self.each:
             last = last_per_key(row for _, _, row in changed)
-            updates = [replace(row, value=result[row.key]) for row in last if row.key not in self.passing]
+            last = [row for row in last if row.key not in self.passing]
+            updates = [replace(row, value=result[row.key], time_us=latest[row.key]) for row in last]
         for row in updates:
             self.emit(row)
 
@@ -167,7 +173,12 @@ class StreamStream(Operator):
         return bool(lonely)
 
     def push(self, row: Row, port: int) -> None:
-        if row.key is not None and not self._is_closed(port, row.time_us):
+        if row.value is None:
+            return
+        if row.key is None:
+            if port in self._lasting:
+                self.emit(replace(row, value=f.joined(*((row.value, None) if port == 0 else (None, row.value)))))
+        elif not self._is_closed(port, row.time_us):
             self._held.append((row.rank, port, row))
 
     def finish(self) -> None:

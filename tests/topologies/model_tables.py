@@ -13,6 +13,7 @@ from topologies.spec import Node
 
 DAY_US = 86_400_000_000
 RETENTION_US = 7 * DAY_US
+END_US = 253_402_300_799_999_999  # of a window without an end
 
 
 def last_per_key(rows: Iterable[Row]) -> list[Row]:
@@ -27,7 +28,8 @@ def last_per_key(rows: Iterable[Row]) -> list[Row]:
 def closes_us(windows: Node, end_us: int) -> int:
     """The watermark by which a window or session that ends at `end_us` has closed."""
     kept_us = RETENTION_US if windows["grace_us"] is None else windows["grace_us"]
-    more_us = windows["size_us"] + 1 if windows["kind"] == "session" else 0  # of a session the gap has to be over
+    # of a session the gap has to be over; its end, and that of a sliding window, is in it
+    more_us = {"session": windows["size_us"] + 1, "sliding": 1}.get(windows["kind"], 0)
     return int(end_us + more_us + kept_us)
 
 
@@ -46,10 +48,12 @@ class Table(Operator):
         self.updates: list[Row] = []
         self._values: dict[Any, Any] = {}
         self._before: dict[Any, Any] = {}
+        self._times: dict[Any, int] = {}  # of the rows that there are
+        self._times_before: dict[Any, int | None] = {}
         self._held: list[Row] = []
 
     def begin(self) -> None:
-        self.updates, self._before = [], {}
+        self.updates, self._before, self._times_before = [], {}, {}
 
     def push(self, row: Row, port: int) -> None:
         self.taken.emit(row)
@@ -60,7 +64,11 @@ class Table(Operator):
         held, self._held = self._held, []
         for row in held:
             self._before.setdefault(row.key, self._values.get(row.key))
+            self._times_before.setdefault(row.key, self._times.get(row.key))
             self._values[row.key] = row.value
+            self._times[row.key] = row.time_us
+            if row.value is None:
+                del self._times[row.key]
         self.updates = sorted(held, key=lambda row: row.rank)
         for row in held if self.each else last_per_key(held):
             self.emit(row)
@@ -70,6 +78,12 @@ class Table(Operator):
 
     def now(self, key: Any) -> Any:
         return self._values.get(key)
+
+    def time_before(self, key: Any) -> int | None:
+        return self._times_before.get(key, self._times.get(key))
+
+    def time_now(self, key: Any) -> int | None:
+        return self._times.get(key)
 
     def seen_by(self, key: Any, rank: int, time_us: int) -> Any:
         found = [row.value for row in self.updates if row.key == key and row.rank < rank]
@@ -197,6 +211,11 @@ def together(how: str, earlier: Any, later: Any) -> Any:
     }
 
 
+def has_no_value(how: str, row: Row) -> bool:
+    """Whether it is null: of what is grouped together the second part, behind the number of its stream."""
+    return (row.value[1] if how == "cogroup" else row.value) is None
+
+
 class Aggregate(Operator):
     """All aggregates but those of sessions."""
 
@@ -206,6 +225,7 @@ class Aggregate(Operator):
         super().__init__(number)
         self._how, self._windows, self.each = node["how"], node["windows"], False
         self._states: dict[Any, Any] = {}
+        self._times: dict[Any, int] = {}  # the highest of what each state is of
         self._updates: list[tuple[int, Row]] = []  # each with the number of the record that made it
         self._count = 0
         self._met: list[Any] = []  # in the order in which they were first met in this round
@@ -215,25 +235,32 @@ class Aggregate(Operator):
             self._states = {at: state for at, state in self._states.items() if self._is_open(at)}
 
     def push(self, row: Row, port: int) -> None:
+        if self._windows is None and has_no_value(self._how, row):
+            return
         groups = [row.key] if self._windows is None else self._open(row)
         # of the windows of one record, columns are made of the latest first
         self._met.extend(reversed(groups) if self._how in ("count", "named") else groups)
         self._count += 1
         for at in groups:
+            time_us = max(row.time_us, self._times[at]) if at in self._states else row.time_us
             state = after(self._how, self._states.get(at), row.value)
             if state is None:
                 self._states.pop(at, None)
             else:
-                self._states[at] = state
-            self._updates.append((self._count, replace(row, key=at, value=state)))
+                self._states[at], self._times[at] = state, time_us
+            self._updates.append((self._count, replace(row, key=at, value=state, time_us=time_us)))
 
     def _open(self, row: Row) -> list[Any]:
+        if self._windows["kind"] == "unlimited":
+            start_us = self._windows["start_us"]
+            return [(row.key, start_us, END_US)] if row.time_us >= start_us else []
         size_us, advance_us = self._windows["size_us"], self._windows["advance_us"]
         starts = range(row.time_us // advance_us * advance_us, row.time_us - size_us, -advance_us)
         return [at for start in reversed(starts) if self._is_open(at := (row.key, start, start + size_us))]
 
     def _is_open(self, at: Any) -> bool:
-        return self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us
+        never_closes = self._windows["kind"] == "unlimited"
+        return never_closes or self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us
 
     def finish(self) -> None:
         updates, self._updates = self._updates, []
@@ -287,8 +314,9 @@ class Sessions(Operator):
         self._sessions[row.key] = sorted(left, key=lambda s: s.start)
         for session in near:
             if (session.start, session.end) != (start, end):
-                self._updates.append(replace(row, key=(row.key, session.start, session.end), value=None))
-        self._updates.append(replace(row, key=(row.key, start, end), value=state))
+                gone = (row.key, session.start, session.end)
+                self._updates.append(replace(row, key=gone, value=None, time_us=session.end))
+        self._updates.append(replace(row, key=(row.key, start, end), value=state, time_us=end))
 
     def finish(self) -> None:
         updates, self._updates = self._updates, []

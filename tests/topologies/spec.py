@@ -221,14 +221,16 @@ def _limit(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> boo
 
 
 def _windows(digits: Digits) -> Node | None:
-    kind = digits.of((None, "tumbling", "hopping", "session"))
+    kind = digits.of((None, "tumbling", "hopping", "session", "sliding", "unlimited"))
     if kind is None:
         return None
+    if kind == "unlimited":
+        return {"kind": kind, "start_us": START_US + digits.of((0, 10 * SECOND_US)), "grace_us": None}
     grace_us = digits.of((3 * SECOND_US, None, 0, 10 * SECOND_US))
     size_us = digits.of((5 * SECOND_US, 12 * SECOND_US))
     if kind == "session":
         size_us //= 5  # the gap
-    advance_us = {"tumbling": size_us, "hopping": 4 * SECOND_US, "session": 0}[kind]
+    advance_us = {"tumbling": size_us, "hopping": 4 * SECOND_US}.get(kind, 0)
     return {"kind": kind, "size_us": size_us, "advance_us": advance_us, "grace_us": grace_us}
 
 

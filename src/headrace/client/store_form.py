@@ -23,6 +23,7 @@ from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
+from headrace.model.windows import END_US
 from headrace.serdes.foreign_keys import VERSION_BYTES
 from headrace.serdes.json_serde import Json
 from headrace.serdes.messagepack import MessagePack
@@ -46,6 +47,7 @@ class StoreForm:
 
     `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many numbers of 8 bytes precede a value;
     the first of them is when it expires (`expires`), or when the window ends that begins at the sub-key's time (`ends`).
+    `is_flagged`: a byte follows them that says whether there is a value.
     """
 
     place: str
@@ -58,6 +60,7 @@ class StoreForm:
     expires: bool
     ends: bool = False
     times: int = 0
+    is_flagged: bool = False
 
     def value_of(self, data: bytes) -> tuple[Any, int | None]:
         """The value, and when it expires (µs), where the store has a time to live."""
@@ -67,14 +70,13 @@ class StoreForm:
 
     def bytes_of(self, data: bytes) -> bytes | None:
         """The value's own bytes, without the times before them; None for null, as a join of two streams may keep it."""
-        if self.kind.startswith(LIMITED):
-            return data[TIME_BYTES + 1 :] if data[TIME_BYTES] else None
-        if self.kind == VERSIONS:
-            return data[1:] if data[0] else None
         if self.kind == WAITING:
             return waiting_record_of(data).value
+        own = data[self.times * TIME_BYTES :]
+        if self.is_flagged:
+            return own[1:] if own[0] else None
         if self.kind != JOINED:
-            return data[self.times * TIME_BYTES :]
+            return own
         return None if data[0] & _NULL else data[1:]
 
     def time_of(self, sub: bytes) -> int:
@@ -120,7 +122,9 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
         decode, result = _table_count, Long()
     elif kind == "table-named":
         decode = partial(_table_named, _aggregates(details))
-    size_us = parts.size_us
+    size_us = parts.size_us if parts.length_us is None else parts.length_us
+    if parts.begin_us is not None:
+        size_us = END_US - parts.begin_us
     is_of_windows = kind in ("suppress", "grouped-windows")
     by_window = is_of_windows or kind == "limited-windows"
     if by_window and isinstance(key, Windowed):  # stored under the key that the windows are of
@@ -128,8 +132,9 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     ends = parts.gap_us is not None or is_of_windows
     by_time = size_us is not None or ends or kind in ("window", JOINED, VERSIONS, WAITING, "limited-windows")
     expires = kind == "window" or details == "expiring"
-    times = {"suppress": 2, "results": VERSION_BYTES // TIME_BYTES}.get(kind, int(expires or ends))
-    return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
+    is_flagged = kind == VERSIONS or kind.startswith(LIMITED) or parts.length_us is not None
+    times = {"suppress": 2, VERSIONS: 0, "results": VERSION_BYTES // TIME_BYTES}.get(kind, int(expires or ends or is_flagged))
+    return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times, is_flagged)
 
 
 def form_of(program: Program, store: str) -> StoreForm | None:
@@ -187,7 +192,7 @@ def _serdes_of(value: Any) -> Iterator[Serde]:
 
 
 def _count(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
+    return int.from_bytes(data[:8], "little", signed=True)  # a time may follow
 
 
 def _aggregates(details: str) -> dict[str, NamedAggregate]:
@@ -206,7 +211,8 @@ def _aggregates(details: str) -> dict[str, NamedAggregate]:
 def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
     from headrace.core.accumulators import accumulators_of
 
-    states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
+    stored = msgspec.msgpack.decode(data)[: len(aggregates)]  # a time may follow
+    states = zip(aggregates, accumulators_of(aggregates), stored, strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}
 
 

@@ -18,7 +18,7 @@ from headrace.dsl.stream_cursor import StreamCursor, merged
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import Aggregate, AggregateKind, Function, FunctionKind, MapValues, Merge
-from headrace.model.windows import AnyWindows
+from headrace.model.windows import AnyWindows, skips_null_values
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
@@ -75,7 +75,7 @@ class KCogrouped:
             merger=None if merging is None else merging.body,
             label=", ".join(function.label for function in functions),
         )
-        together = _Together([member.grouping.again() for member in self._members])
+        together = _Together([member.grouping.again() for member in self._members], skips_null_values(self._windows))
         serde = general_serde(functions[0], initial, value)
         return Groups(self.app, together, self._windows).aggregated("cogroup", make, serde, store, name, "aggregate")
 
@@ -93,8 +93,8 @@ def member_of(grouped: Any, function: Any) -> _Member:
 class _Together(Grouping):
     """Several groupings as one: where one of them has to be repartitioned, so have those that its tasks would not meet else."""
 
-    def __init__(self, parts: Sequence[Grouping]) -> None:
-        self._parts, self._grouped, self.flow = parts, None, parts[0].flow
+    def __init__(self, parts: Sequence[Grouping], skips_nulls: bool) -> None:
+        self._parts, self._grouped, self.flow, self._skips_nulls = parts, None, parts[0].flow, skips_nulls
 
     def grouped(self, name: str, operator: str) -> StreamCursor:
         builder = self.flow.builder
@@ -127,13 +127,14 @@ class _Together(Grouping):
         if is_forced and part.flow.is_by_key:
             part = Grouping(with_repartition(part.flow, stream, for_operator=operator))
         flow = part.grouped(stream, operator)
-        tag = Function(FunctionKind.RECORD, partial(_with_number, number), f"the number of the stream, {number + 1}")
+        function = partial(_with_number, number, self._skips_nulls)
+        tag = Function(FunctionKind.RECORD, function, f"the number of the stream, {number + 1}")
         own = flow.builder.checked("cogroup", f"{operator}-{number + 1}")
         return flow.put("cogroup", MapValues(name=own, parents=(flow.node,), function=tag))
 
 
-def _with_number(number: int, record: Any) -> tuple[int, Any]:
-    return number, record.value
+def _with_number(number: int, skips_nulls: bool, record: Any) -> tuple[int, Any] | None:
+    return None if skips_nulls and record.value is None else (number, record.value)
 
 
 class _ByStream:

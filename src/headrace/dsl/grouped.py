@@ -15,7 +15,7 @@ from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import Aggregate, AggregateKind, Function, NamedAggregate, StoreKind, StoreSpec
-from headrace.model.windows import AnyWindows, SessionWindows, Windows
+from headrace.model.windows import AnyWindows, SessionWindows, SlidingWindows, UnlimitedWindows
 from headrace.serdes.ddl import (
     ArrayType,
     MapType,
@@ -79,8 +79,20 @@ class Groups:
         windows = self.windows
         if windows is None:
             return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
-        shape = f"{windows.size_us}us/{windows.advance_us}us" if isinstance(windows, Windows) else f"session/{windows.gap_us}us"
-        return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={shape}", value, windows.kept_us)
+        kept_us = None if isinstance(windows, UnlimitedWindows) else windows.kept_us
+        return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={_shape(windows)}", value, kept_us)
+
+
+def _shape(windows: AnyWindows) -> str:
+    """What the bytes of a store depend on of its windows."""
+    match windows:
+        case SessionWindows():
+            return f"session/{windows.gap_us}us"
+        case SlidingWindows():
+            return f"sliding/{windows.length_us}us"
+        case UnlimitedWindows():
+            return f"unlimited/{windows.start_us}us"
+    return f"{windows.size_us}us/{windows.advance_us}us"
 
 
 class KGrouped(Groups):
@@ -91,7 +103,7 @@ class KGrouped(Groups):
         if not isinstance(windows, AnyWindows):
             raise TopologyError(
                 f"windowed_by({windows!r}): expected windows",
-                'give hr.Tumbling("1 hour"), hr.Hopping(size, advance) or hr.Session(gap)',
+                'give hr.Tumbling("1 hour"), hr.Hopping(size, advance), hr.Sliding(length), hr.Session(gap) or hr.Unlimited()',
             )
         if self.windows is not None:
             raise TopologyError("windowed_by: these rows have windows already", "call it once")

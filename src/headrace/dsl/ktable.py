@@ -15,7 +15,7 @@ from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.table_operators import LimitUpdates
 from headrace.model.topology import Emit, MapValues, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
-from headrace.model.windows import AnyWindows
+from headrace.model.windows import AnyWindows, UnlimitedWindows
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
@@ -129,6 +129,11 @@ class KTable(TableJoins, Displayable):
             raise TopologyError(
                 f"{operator} behind {self.flow.node!r}: expected a table of windows whose results still change",
                 "write windowed_by(...) before the aggregate, and suppress once; other tables have nothing that closes",
+            )
+        if isinstance(windows, UnlimitedWindows):
+            raise TopologyError(
+                f"{operator} behind {self.flow.node!r}: an unlimited window never closes, and has no final result",
+                'write to_stream(), or suppress(hr.until_time_limit("5 minutes")) for fewer updates',
             )
         if windows.grace_us is None:
             raise TopologyError(

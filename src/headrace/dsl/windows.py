@@ -1,14 +1,22 @@
-"""The public words for windows, `Tumbling`, `Hopping`, `Session`, and for when results of them are given; what a
-window is, `headrace.model.windows` says."""
+"""The public words for windows, `Tumbling`, `Hopping`, `Sliding`, `Session`, `Unlimited`, and for when results of them are
+given; what a window is, `headrace.model.windows` says."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from headrace.errors import ConfigError, TopologyError
-from headrace.model.durations import duration_text, duration_us
-from headrace.model.windows import RETENTION_DEFAULT_US, WINDOWS_PER_RECORD_MAX, SessionWindows, Windows
+from headrace.model.durations import duration_text, duration_us, time_us
+from headrace.model.windows import (
+    END_US,
+    RETENTION_DEFAULT_US,
+    WINDOWS_PER_RECORD_MAX,
+    SessionWindows,
+    SlidingWindows,
+    UnlimitedWindows,
+    Windows,
+)
 
 Duration = str | timedelta
 _UNITS_US = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
@@ -72,6 +80,41 @@ def Session(  # noqa: N802
     """
     gap_us = _positive("gap", gap)
     return SessionWindows(gap_us, *_kept("Session", grace, retention))
+
+
+def Sliding(  # noqa: N802
+    length: Duration, grace: Duration | None = None, retention: Duration | None = None
+) -> SlidingWindows:
+    """Windows of `length` that lie where the records of a key do: for each time t of one [t - length, t], and, if there are
+    records in it, the one of that length which begins 1 µs after t. Start and end are in the window.
+
+    So each set of records at most `length` apart has a window. A record changes all windows that hold it, about two for each
+    record near to it. `grace` and `retention` as for `Tumbling`; a record that comes after some of its windows have closed
+    changes the others.
+
+    >>> Sliding("10 minutes", grace="1 minute").closes_us(0)   # at 60 seconds a record can still change it
+    60000001
+    """
+    length_of_time_us = _positive("length", length)
+    return SlidingWindows(length_of_time_us, *_kept("Sliding", grace, retention))
+
+
+def Unlimited(start: datetime | int | str = 0) -> UnlimitedWindows:  # noqa: N802
+    """One window without an end, which begins at `start`: a time, as text, an aware datetime or µs since 1970.
+
+    A record before it is skipped, and none is late. The key of a result has the last µs of the year 9999 as its end. The
+    window never closes, so it has no final result, and it is kept for ever.
+
+    >>> Unlimited(start="1970-01-01T00:00:01Z").starts_of(5_000_000)
+    [1000000]
+    """
+    try:
+        start_us = start if type(start) is int else time_us(start, "start of a window")
+    except ConfigError as error:
+        raise TopologyError(f"Unlimited: {error.message}", error.hint) from None
+    if not -LENGTH_MAX_US <= start_us < END_US:
+        raise TopologyError(f"Unlimited(start={start!r}): expected a time before the year 10000")
+    return UnlimitedWindows(start_us)
 
 
 @dataclass(frozen=True, slots=True)

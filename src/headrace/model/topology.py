@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.model.serde import Serde
-from headrace.model.windows import AnyWindows
+from headrace.model.windows import AnyWindows, ClosingWindows
 
 
 class FunctionKind(StrEnum):
@@ -319,7 +319,7 @@ class Suppress(Node):
     """Of a windowed table: each window's last value, once, when the window closes. `key`, `value`: serdes of both sides."""
 
     store: StoreSpec
-    windows: AnyWindows
+    windows: ClosingWindows
     key: Serde | None = None
     value: Serde | None = None
 

@@ -40,7 +40,7 @@ from headrace.model.topology import (
     Topology,
     ToStream,
 )
-from headrace.model.windows import SessionWindows
+from headrace.model.windows import SessionWindows, SlidingWindows
 from headrace.record import Record
 from headrace.wiring.spark_sessions import SessionSlot, session_of, spark_engine
 
@@ -118,7 +118,7 @@ def _windows_of(topology: Topology, name: str) -> str:
     """Whether the windowed keys that reach an operator are of windows or sessions; empty where that is not known."""
     node = topology.node(name)
     if isinstance(node, (Aggregate, Suppress)) and node.windows is not None:
-        return SESSION if isinstance(node.windows, SessionWindows) else WINDOW
+        return SESSION if isinstance(node.windows, SessionWindows | SlidingWindows) else WINDOW
     kinds = {_windows_of(topology, parent) for parent in node.parents}
     return kinds.pop() if len(kinds) == 1 else ""
 

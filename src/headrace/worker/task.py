@@ -118,6 +118,8 @@ class TaskRun:
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
         self._versions = {n.versions.kept_in for n in program.nodes if isinstance(n, VersionedTable)}
+        folding = (t.AggregateKind.REDUCE, t.AggregateKind.GENERAL)
+        self._timed = {n.store.kept_in for n in program.nodes if isinstance(n, t.Aggregate) and n.kind in folding}
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
     def count(self, metric: str, by: int = 1) -> None:
@@ -201,7 +203,7 @@ class TaskRun:
         self._fire("wall", due_us | {"wall": self.now_us})
 
     def _expire(self, but: Collection[str] = ()) -> None:
-        expired = delete_expired(self, self.watermark_us, self._windows, but) if self._expires else 0
+        expired = delete_expired(self, self.watermark_us, self._windows, self._timed, but) if self._expires else 0
         if expired:
             self.count("entries_expired", expired)
 

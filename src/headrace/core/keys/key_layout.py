@@ -45,6 +45,7 @@ SLOT_BITS = 10
 SLOTS = 1 << SLOT_BITS  # parts of a time index; also the highest elasticity factor
 SLOT_BYTES = 2
 TIME_INDEXES = frozenset({"~expiry", "~timers.event", "~timers.wall"})  # databases whose keys are time keys
+TIMES = "~times"  # behind a database's name: the one with the times of its entries, where these are not in them
 OF_THE_TASK = "~hints"  # a database of older versions, whose keys are no layouts: it is the whole task's
 _FACTORS = frozenset(1 << bits for bits in range(SLOT_BITS + 1))
 TIME_BYTES = 8

@@ -22,7 +22,7 @@ from headrace.core.topology.sub_topologies import (
     upstream_names_of,
 )
 from headrace.model import topology as nodes
-from headrace.model.durations import duration_text
+from headrace.model.durations import duration_text, time_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.table_operators import (
@@ -35,7 +35,7 @@ from headrace.model.table_operators import (
     WaitingJoin,
 )
 from headrace.model.topology import Function, Node, StoreSpec, Topology
-from headrace.model.windows import AnyWindows, SessionWindows
+from headrace.model.windows import AnyWindows, SessionWindows, SlidingWindows, UnlimitedWindows
 
 _BY_SPARK_TYPE = "by Spark type"
 # What an operator is, in a word (as its method is named, as a rule), and what is said of it.
@@ -219,10 +219,15 @@ def _repartition(application: str, node: nodes.Repartition, count: StatedCount) 
 
 
 def _windows(windows: AnyWindows) -> dict[str, Any]:
-    if isinstance(windows, SessionWindows):
-        lengths = {"gap": duration_text(windows.gap_us)}
-    else:
-        lengths = {"size": duration_text(windows.size_us), "advance": duration_text(windows.advance_us)}
+    match windows:
+        case UnlimitedWindows():
+            return {"start": time_text(windows.start_us), "grace": None, "kept": "for ever"}
+        case SessionWindows():
+            lengths = {"gap": duration_text(windows.gap_us)}
+        case SlidingWindows():
+            lengths = {"length": duration_text(windows.length_us)}
+        case _:
+            lengths = {"size": duration_text(windows.size_us), "advance": duration_text(windows.advance_us)}
     grace = None if windows.grace_us is None else duration_text(windows.grace_us)
     return {**lengths, "grace": grace, "kept": duration_text(windows.kept_us)}
 
@@ -237,7 +242,7 @@ def _store(store: StoreSpec, node: Node) -> StoreDescription:
         kept = f"{duration_text(node.grace_us)} past its time"
     elif isinstance(node, nodes.Suppress):
         kept = "until its window closes"
-    elif windows is not None:
+    elif windows is not None and not isinstance(windows, UnlimitedWindows):
         past = "the gap after its last record" if isinstance(windows, SessionWindows) else "the window's end"
         kept = f"{duration_text(windows.kept_us)} past {past}"
     else:

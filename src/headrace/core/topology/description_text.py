@@ -186,6 +186,10 @@ def _windows_text(windows: dict[str, Any]) -> str:
     late = "nothing is late while kept" if windows["grace"] is None else f"grace {windows['grace']}"
     if "gap" in windows:
         return f"sessions with gaps of up to {windows['gap']}, {late}, kept {windows['kept']} past the gap after them"
+    if "length" in windows:
+        return f"sliding windows of {windows['length']}, {late}, kept {windows['kept']} past their end"
+    if "start" in windows:
+        return f"one window from {windows['start']} on, kept for ever"
     hop = "" if windows["advance"] == windows["size"] else f" every {windows['advance']}"
     return f"windows of {windows['size']}{hop}, {late}, kept {windows['kept']} past their end"
 

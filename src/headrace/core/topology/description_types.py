@@ -6,11 +6,14 @@ from typing import NotRequired, TypedDict
 
 
 class WindowsDescription(TypedDict):
-    """Windows by their lengths: `size` and `advance`, or of sessions the `gap`."""
+    """Windows by their lengths: `size` and `advance`, of sliding ones the `length`, of sessions the `gap`; of one without an
+    end its `start`."""
 
     size: NotRequired[str]
     advance: NotRequired[str]
+    length: NotRequired[str]
     gap: NotRequired[str]
+    start: NotRequired[str]
     grace: str | None
     kept: str
 

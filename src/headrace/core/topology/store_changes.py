@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
+from headrace.core.keys.key_layout import TIMES
 from headrace.core.topology.compatibility import REMOVED, in_use, refusals
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import ConfigError, IncompatibleChangeError
@@ -84,7 +85,8 @@ def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[s
 def emptied_databases(model: JobModel, place: str) -> tuple[str, ...]:
     """The databases whose entries are to be deleted in the tasks of the sub-topology titled `place`."""
     removed = {model.databases.get(name, name) for name, form in model.stores.items() if form.startswith(f"{REMOVED}{place}|")}
-    return tuple(sorted(removed | {database for database, where in model.dropped.items() if where == place}))
+    emptied = removed | {database for database, where in model.dropped.items() if where == place}
+    return tuple(sorted(emptied | {database + TIMES for database in emptied}))
 
 
 def change_notes(before: JobModel | None, after: JobModel | None) -> list[str]:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model.durations import duration_text
+from headrace.model.durations import duration_text, time_text
 
 _FORM = re.compile(
     r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
-    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?",
+    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us|sliding/(?P<length>\d+)us"
+    r"|unlimited/(?P<begin>-?\d+)us))?",
     re.DOTALL,
 )
 UNKNOWN = "spark"  # in place of a serde: what Spark's type will say
@@ -49,7 +50,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class FormParts:
-    """`what`: the kind of store with its details. Lengths in µs, None where there are no such windows."""
+    """`what`: the kind of store with its details. Lengths, and where the one window without an end begins (`begin_us`), in µs;
+    None where there are no such windows."""
 
     what: str
     key: str
@@ -57,6 +59,8 @@ class FormParts:
     size_us: int | None = None
     advance_us: int | None = None
     gap_us: int | None = None
+    length_us: int | None = None
+    begin_us: int | None = None
 
     @property
     def kind(self) -> str:
@@ -70,13 +74,14 @@ class FormParts:
 def parts_of(form: str) -> FormParts | None:
     """The parts of a form; None for one of a version that knows more kinds.
 
-    >>> parts_of("count key=string value=long windows=session/300000000us")
-    FormParts(what='count', key='string', value='long', size_us=None, advance_us=None, gap_us=300000000)
+    >>> parts_of("count key=string value=long windows=session/300000000us").gap_us
+    300000000
     """
     match = _FORM.fullmatch(form)
     if match is None:
         return None
-    lengths = (None if match[name] is None else int(match[name]) for name in ("size", "advance", "gap"))
+    names = ("size", "advance", "gap", "length", "begin")
+    lengths = (None if match[name] is None else int(match[name]) for name in names)
     return FormParts(match["what"], match["key"], match["value"], *lengths)
 
 
@@ -147,6 +152,10 @@ def _windows(old: FormParts, new: FormParts) -> Iterator[str]:
 def _window_words(parts: FormParts) -> str:
     if parts.gap_us is not None:
         return f"sessions with a gap of {duration_text(parts.gap_us)}"
+    if parts.length_us is not None:
+        return f"sliding windows of {duration_text(parts.length_us)}"
+    if parts.begin_us is not None:
+        return f"one window from {time_text(parts.begin_us)} on"
     if parts.size_us is None:
         return "no windows"
     every = "" if parts.advance_us == parts.size_us else f" every {duration_text(parts.advance_us or 0)}"

@@ -15,7 +15,7 @@ from headrace.model.table_operators import (
     VersionedTable,
     WaitingJoin,
 )
-from headrace.model.windows import SessionWindows
+from headrace.model.windows import SessionWindows, SlidingWindows
 from headrace.worker.operators import outputs as o
 from headrace.worker.operators import stateless as s
 from headrace.worker.operators.aggregate import VectorAggregateOperator
@@ -37,6 +37,7 @@ from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
 from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
 from headrace.worker.operators.versioned_tables import VersionedTableOperator, WaitingTableJoin
+from headrace.worker.operators.windowing.sliding import SlidingOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,
@@ -81,6 +82,8 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
     if isinstance(node, t.Aggregate):
         if isinstance(node.windows, SessionWindows):
             return SessionOperator(node, context)
+        if isinstance(node.windows, SlidingWindows):
+            return SlidingOperator(node, context)
         vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
         if node.of_changes:
             return NamedTableOperator(node, context) if vectorised else FoldedTableOperator(node, context)

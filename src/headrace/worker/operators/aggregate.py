@@ -3,8 +3,8 @@
 taken one by one within their groups, and what is stored is what the last of them made. A record whose numbers take a sum
 too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
-State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each
-(`core.accumulators`)."""
+A result has the highest time of its records. State per group: for `count()` the number and that time, 8 bytes little endian
+each; for named aggregates a msgpack list with one state each (`core.accumulators`), and the time. Older versions have none."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ import pyarrow.compute as pc
 from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
 from headrace.exchange.messages import Reject
 from headrace.model import topology as t
-from headrace.model.windows import Windows
+from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows, skips_null_values
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat, order_of
 
 _BIAS = np.uint64(1 << 63)
+_COUNT_BYTES = 16
+_NO_TIME = NO_TIME_US.to_bytes(8, "little", signed=True)
+_NO_COUNT = bytes(8) + _NO_TIME
 State = list[Any]  # of named aggregates: one part for each accumulator
 
 
@@ -48,33 +52,45 @@ class _Groups:
     layouts: list[bytes]
     stored: list[bytes | None]
 
+    @property
+    def times(self) -> Any:
+        """The highest times of their records in the round."""
+        return self.table["time_max"].to_numpy()
+
+
+def begun(windows: TimeWindows | None, rows: Rows) -> Rows:
+    """The rows that are not before the beginning of the only window."""
+    return rows.where(rows.timestamp_us >= windows.start_us) if isinstance(windows, UnlimitedWindows) else rows
+
 
 class VectorAggregateOperator(Operator):
     node: t.Aggregate
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
-        assert node.windows is None or isinstance(node.windows, Windows)
-        self._windows: Windows | None = node.windows
+        assert node.windows is None or isinstance(node.windows, TimeWindows)
+        self._windows: TimeWindows | None = node.windows
         named = node.named if node.kind is t.AggregateKind.NAMED else {"count": t.NamedAggregate("count")}
         assert named is not None
         self._names = list(named)
         self._accumulators: list[Accumulator] = accumulators_of(named)
         self._fields = fields_of(named)
         self._tables: list[Any] = []
-        self._origins: list[tuple[Any, ...]] = []  # SSP, offset, time and rank of every row
+        self._origins: list[tuple[Any, ...]] = []  # SSP, offset and rank of every row
         self._ordinal = 0
         self._key_serde: Any = None
 
     def push(self, rows: Rows) -> None:
+        rows = begun(self._windows, self.valued(rows) if skips_null_values(self._windows) else rows)
         rows, arrays = with_fields(self, self.without(rows, rows.key.bytes()[1]), self._fields)
         if not len(rows):
             return
         self._key_serde = rows.key.serde
         ordinal = np.arange(self._ordinal, self._ordinal + len(rows))
         self._ordinal += len(rows)
-        self._origins.append((rows.ssp, rows.offset, rows.timestamp_us, rows.rank))
-        table = pa.table({"group": rows.key.bytes()[0], "ordinal": pa.array(ordinal), **arrays})
+        self._origins.append((rows.ssp, rows.offset, rows.rank))
+        own = {"group": rows.key.bytes()[0], "ordinal": pa.array(ordinal), "time": pa.array(rows.timestamp_us, pa.int64())}
+        table = pa.table({**own, **arrays})
         if self._windows is None:
             self._tables.append(table)
         else:
@@ -85,14 +101,15 @@ class VectorAggregateOperator(Operator):
         windows = self._windows
         assert windows is not None
         times = rows.timestamp_us
-        last = times - times % windows.advance_us
+        last = windows.last_start(times)
         watermark = self.context.watermark_us
         kept, open_anywhere = [], np.zeros(len(rows), bool)
         for back in range(windows.per_record):
             starts = last - back * windows.advance_us
-            mask = starts + windows.size_us > times
+            ends = windows.end_of(starts)
+            mask = ends > times
             if watermark is not None:
-                mask &= starts + (windows.size_us + windows.open_us) > watermark
+                mask &= ends + windows.open_us > watermark
             open_anywhere |= mask
             if mask.any():
                 part = table.append_column("start", pa.array(starts))
@@ -108,7 +125,7 @@ class VectorAggregateOperator(Operator):
         batches, self._origins = self._origins, []
         origins = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
         table = typed_columns(self._fields, pa.concat_tables(tables, promote_options="permissive").combine_chunks())
-        if self._windows is not None and self._windows.advance_us < self._windows.size_us:
+        if self._windows is not None and self._windows.per_record > 1:
             # a window's rows lie in several tables: first and last go by their order
             by = ["ordinal", "start"] if self.gives_each else ["ordinal"]
             table = table.sort_by([(name, "ascending") for name in by])
@@ -116,8 +133,7 @@ class VectorAggregateOperator(Operator):
         if self.node.kind is t.AggregateKind.COUNT:
             self._store_counts(table, groups, origins)
             return
-        decode = msgspec.msgpack.Decoder(list[Any]).decode
-        old = [None if s is None else decode(s) for s in groups.stored]
+        old, times = self._states_of(groups)
         exact = exact_of(table, groups.table, self._by, self._accumulators, old)
         if exact is not None and exact.refused:
             for ordinal, error in exact.refused.items():
@@ -126,18 +142,25 @@ class VectorAggregateOperator(Operator):
             if not len(table):
                 return
             groups = self._grouped(table)
-            old = [None if s is None else decode(s) for s in groups.stored]
+            old, times = self._states_of(groups)
         if self.gives_each:
-            self._store_running_states(table, groups, old, origins)
+            self._store_running_states(table, groups, old, times, origins)
         else:
-            self._store_states(groups, old, exact, origins)
+            self._store_states(groups, old, times, exact, origins)
+
+    def _states_of(self, groups: _Groups) -> tuple[list[State | None], Any]:
+        """What is stored of the groups, and the highest times of their records."""
+        decode, count = msgspec.msgpack.Decoder(list[Any]).decode, len(self._accumulators)
+        old = [None if s is None else decode(s) for s in groups.stored]
+        times = [NO_TIME_US if state is None or len(state) == count else state.pop() for state in old]
+        return old, np.array(times, np.int64)
 
     @property
     def _by(self) -> list[str]:
         return ["group"] if self._windows is None else ["group", "start"]
 
     def _grouped(self, table: Any) -> _Groups:
-        groups = _aggregated(table, self._by, self._accumulators, [("ordinal", "max")]).sort_by("ordinal_max")
+        groups = _aggregated(table, self._by, self._accumulators, [("ordinal", "max"), ("time", "max")]).sort_by("ordinal_max")
         keys = groups["group"].to_pylist()
         starts = None if self._windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
@@ -145,19 +168,20 @@ class VectorAggregateOperator(Operator):
         return _Groups(groups, keys, starts, layouts, stored)
 
     def _store_counts(self, table: Any, groups: _Groups, origins: list[Any]) -> None:
-        stored = groups.stored
-        before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
-        totals = before + groups.table["ordinal_count"].to_numpy()
-        packed = totals.astype("<i8").tobytes()
-        self.database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
+        before, times = _counts_of(groups.stored)
+        totals, highest = before + groups.table["ordinal_count"].to_numpy(), np.maximum(times, groups.times)
+        packed = np.column_stack([totals, highest]).astype("<i8").tobytes()
+        self.database.put_many(groups.layouts, [packed[i : i + _COUNT_BYTES] for i in range(0, len(packed), _COUNT_BYTES)])
         if self.gives_each:
             numbers = self._numbers_of_groups(table, groups)
-            running = before[numbers] + running_counts(numbers)
-            self._done(groups, table, "ordinal", Field(self.node.value, typed=pa.array(running)), origins)
+            running = Field(self.node.value, typed=pa.array(before[numbers] + running_counts(numbers)))
+            self._done(groups, table, running, running_highest(numbers, table["time"].to_numpy(), times), origins)
         else:
-            self._done(groups, groups.table, "ordinal_max", Field(self.node.value, typed=pa.array(totals)), origins)
+            self._done(groups, groups.table, Field(self.node.value, typed=pa.array(totals)), highest, origins)
 
-    def _store_states(self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]) -> None:
+    def _store_states(
+        self, groups: _Groups, old: list[State | None], times: Any, exact: Exact | None, origins: list[Any]
+    ) -> None:
         states = [
             [
                 partial if state is None else accumulator.merged(state[number], partial)
@@ -169,20 +193,26 @@ class VectorAggregateOperator(Operator):
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
         encode = msgspec.msgpack.Encoder().encode
-        self.database.put_many(groups.layouts, [encode(state) for state in zip(*states, strict=True)])
+        highest = np.maximum(times, groups.times)
+        self.database.put_many(groups.layouts, [encode(state) for state in zip(*states, highest.tolist(), strict=True)])
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
-        self._done(groups, groups.table, "ordinal_max", Field(self.node.value, objects=values), origins)
+        self._done(groups, groups.table, Field(self.node.value, objects=values), highest, origins)
 
-    def _store_running_states(self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]) -> None:
+    def _store_running_states(
+        self, table: Any, groups: _Groups, old: list[State | None], times: Any, origins: list[Any]
+    ) -> None:
         now, values = list(old), []
+        numbers = self._numbers_of_groups(table, groups)
         parts = states_of_rows(table, ["ordinal", *self._by[1:]], self._accumulators)
-        for number, part in zip(self._numbers_of_groups(table, groups).tolist(), parts, strict=True):
+        for number, part in zip(numbers.tolist(), parts, strict=True):
             before = now[number]
             after = now[number] = part if before is None else merged_states(self._accumulators, before, part)
             values.append(result_of(self._names, self._accumulators, after))
         encode = msgspec.msgpack.Encoder().encode
-        self.database.put_many(groups.layouts, list(map(encode, now)))
-        self._done(groups, table, "ordinal", Field(self.node.value, objects=values), origins)
+        states = zip(now, np.maximum(times, groups.times).tolist(), strict=True)
+        self.database.put_many(groups.layouts, [encode([*(state or ()), time]) for state, time in states])
+        highest = running_highest(numbers, table["time"].to_numpy(), times)
+        self._done(groups, table, Field(self.node.value, objects=values), highest, origins)
 
     def _numbers_of_groups(self, table: Any, groups: _Groups) -> Any:
         """For each row of `table` the place of its group."""
@@ -195,7 +225,7 @@ class VectorAggregateOperator(Operator):
             return keys
         serde: Any = self.node.key
         starts = table["start"].to_numpy()
-        return serde.encode_parts(keys, starts, starts + windows.size_us)
+        return serde.encode_parts(keys, starts, windows.end_of(starts))
 
     def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
         """Put in the totals that were added record by record: on the way to them Arrow's may have overflowed."""
@@ -206,17 +236,17 @@ class VectorAggregateOperator(Operator):
                 assert with_total is not None
                 states[number][place] = with_total(states[number][place], total)
 
-    def _done(self, groups: _Groups, of: Any, ordinal: str, value: Field, origins: list[Any]) -> None:
-        """Give a value for each row of the table `of`, whose column `ordinal` says which record did it."""
-        if self._windows is not None:
+    def _done(self, groups: _Groups, of: Any, value: Field, times: Any, origins: list[Any]) -> None:
+        """Give a value and its time for each row of the table `of`: that of the records, or of the groups."""
+        if isinstance(self._windows, Windows):
             after = self._windows.size_us + self._windows.kept_us
             every = zip(groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True)
             fresh = [(key, layout, start + after) for key, layout, start, state in every if state is None]
             expire(self.context, self.node.store.kept_in, fresh)
         key = Field(self._key_serde if self._windows is None else self.node.key, raw=self._result_keys(of))
-        at = of[ordinal].to_numpy()
-        ssp, offset, timestamp_us, rank = (array[at] for array in origins)
-        self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
+        at = of["ordinal_max" if of is groups.table else "ordinal"].to_numpy()
+        ssp, offset, rank = (array[at] for array in origins)
+        self.forward(Rows(ssp, offset, times, key, value, None, rank))
 
 
 def _aggregated(table: Any, by: Sequence[str], accumulators: Sequence[Accumulator], wanted: Sequence[Any]) -> Any:
@@ -252,6 +282,29 @@ def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[A
     counts = np.empty(len(numbers), np.int64)
     counts[order] = np.arange(len(numbers)) - np.repeat(firsts, np.diff(firsts, append=len(numbers))) + 1
     return counts
+
+
+def running_highest(numbers: np.ndarray[Any, Any], times: np.ndarray[Any, Any], before: np.ndarray[Any, Any]) -> Any:
+    """For each row the highest time of its group up to and with it; `numbers` is the group of each row, `before` what each
+    group had.
+
+    >>> running_highest(np.array([0, 1, 0, 0]), np.array([5, 7, 4, 9]), np.array([3, 8])).tolist()
+    [5, 8, 5, 9]
+    """
+    order = order_of(numbers)
+    by_group, (known, places) = numbers[order], np.unique(times[order], return_inverse=True)
+    # each group's places in a span of its own, so that no group's are above those of the next
+    firsts = by_group * len(known)
+    highest = np.empty(len(numbers), np.int64)
+    highest[order] = known[np.maximum.accumulate(firsts + places) - firsts]
+    return np.maximum(highest, before[numbers])
+
+
+def _counts_of(stored: Sequence[bytes | None]) -> tuple[Any, Any]:
+    """The stored counts, and the highest times of their records."""
+    packed = b"".join([_NO_COUNT if s is None else s if len(s) == _COUNT_BYTES else s + _NO_TIME for s in stored])
+    table = np.frombuffer(packed, "<i8").reshape(-1, 2)
+    return table[:, 0], table[:, 1]
 
 
 def fields_of(named: Mapping[str, t.NamedAggregate]) -> dict[str, set[str]]:

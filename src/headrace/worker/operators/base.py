@@ -92,6 +92,13 @@ class Operator:
             self.context.count("null_keys_dropped", int(null.sum()))
         return rows.where(~null)
 
+    def valued(self, rows: Rows) -> Rows:
+        """The rows that have a value; the others are counted."""
+        null = rows.value.is_null()
+        if null.any():
+            self.context.count("null_values_dropped", int(null.sum()))
+        return rows.where(~null)
+
     def decoded(self, rows: Rows, *, key: bool = True, value: bool = True) -> Rows:
         """The rows whose keys and values decode to Python values."""
         began_ns = perf_counter_ns()

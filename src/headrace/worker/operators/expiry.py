@@ -13,13 +13,14 @@ import xxhash
 from headrace.core.keys.key_layout import (
     SLOT_BYTES,
     TIME_BYTES,
+    TIMES,
     due_range,
     split_state_key,
     time_from,
     time_key,
     time_of,
 )
-from headrace.model.windows import AnyWindows, Windows
+from headrace.model.windows import AnyWindows, SessionWindows, UnlimitedWindows
 from headrace.worker.batch_keys import time_heads
 
 _OLD_MARKS = {b"next": "expiry", b"closed": "closed"}
@@ -58,11 +59,16 @@ def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us:
 
 
 def delete_expired(
-    context: Any, watermark_us: int | None, windows: Mapping[str, AnyWindows], but: Collection[str] = ()
+    context: Any,
+    watermark_us: int | None,
+    windows: Mapping[str, AnyWindows],
+    timed: Collection[str] = (),
+    but: Collection[str] = (),
 ) -> int:
     """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
     there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then its
-    turn comes later. Entries of the databases in `but` are left."""
+    turn comes later. `timed`: databases that have another one with the times of their entries. Entries of the databases in
+    `but` are left."""
     next_us = context.times_us["expiry"]
     if watermark_us is None or next_us is None or next_us > watermark_us:
         return 0
@@ -82,6 +88,8 @@ def delete_expired(
                 index.put(time_key(key, at_us, _rest(database, layout)), value)
                 continue
         context.database(database).delete(layout)
+        if database in timed:
+            context.database(database + TIMES).delete(layout)
         deleted += 1
     context.times_us["expiry"] = earliest_us(index)
     return deleted
@@ -97,8 +105,9 @@ def move_old_marks(context: Any) -> None:
 
 def _expires_us(database: Any, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
     """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
-    if isinstance(windows, Windows):
-        return windows.expires_us(start_us + windows.size_us)
+    assert not isinstance(windows, UnlimitedWindows), "nothing of it expires"
+    if not isinstance(windows, SessionWindows):
+        return windows.expires_us(windows.end_of(start_us))
     stored = database.get(layout)
     return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
 

@@ -39,7 +39,8 @@ from headrace.serdes.foreign_keys import (
 )
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.checkpoints import round_id_of
-from headrace.worker.operators.base import Context, GatheringOperator, binary_field
+from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field
+from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.operators.joins import JoinWithTable, keys_of
 from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
@@ -107,7 +108,8 @@ _kept_of = msgspec.msgpack.Decoder(_Kept).decode
 
 
 class _Result(NamedTuple):
-    """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of."""
+    """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of; `other_us`:
+    the time of the other side's row, of which it is the later one that counts."""
 
     at: int
     row: bytes
@@ -115,14 +117,22 @@ class _Result(NamedTuple):
     settled_us: int
     left: bytes | None
     right: bytes | None
+    other_us: int = NO_TIME_US
 
 
 class ForeignKeyJoin(JoinWithTable):
-    """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round and
-    foreign key the result of each row that has changed, or whose other side has; where every update is requested, one for each.
-    Store: foreign key | digest of the left row's key -> that key, version, value."""
+    """Keeps the rows that have a foreign key, and joins them with the row of that key. Gives once per round and foreign key the
+    result of each row that has changed, or whose other side has; where every update is requested, one for each. The time of a
+    result is that of the update; of a left row's that of the right row, if it is later, as in Kafka Streams. Store: foreign key
+    | digest of the left row's key -> that key, version, value."""
 
     node: JoinByForeignKey
+
+    def inlet(self, parent: str, operator: Operator) -> Operator | None:
+        inlet = super().inlet(parent, operator)
+        if self._table is not None:
+            self._table.has_times = True
+        return inlet
 
     @property
     def database(self) -> Any:
@@ -141,9 +151,8 @@ class ForeignKeyJoin(JoinWithTable):
         said = [] if messages is None else [subscription_of(data) for data in messages.value.bytes()[0].to_pylist()]
         new = [] if updates is None else updates.value.bytes()[0].to_pylist()
         results = list(self._results_of(every, said, new))
-        if not self.gives_each:  # of each foreign key by itself: what a task gives is that of its keys, each alone
-            keys = every.key.bytes()[0].to_pylist()
-            results = list({(keys[one.at], one.row): one for one in results}.values())
+        if not self.gives_each:
+            results = self._last_of(results, every)
         self._give(every, results)
 
     def _results_of(self, every: Rows, said: Sequence[Subscription], new: Sequence[bytes | None]) -> Iterator[_Result]:
@@ -152,8 +161,10 @@ class ForeignKeyJoin(JoinWithTable):
         assert self._table is not None
         keys = every.key.bytes()[0].to_pylist()
         known = [key for key in dict.fromkeys(keys) if key is not None]
-        of_table = self._table.before(known) if self.gives_each else self._table.after(known)
-        right = dict(zip(known, of_table, strict=True))
+        table = self._table
+        of_table = table.before(known) if self.gives_each else table.after(known)
+        times_of_table = table.times_before(known) if self.gives_each else table.times_after(known)
+        right, times = dict(zip(known, of_table, strict=True)), dict(zip(known, times_of_table, strict=True))
         order = np.argsort(every.rank, kind="stable").tolist() if self.gives_each else range(len(every))
         database = self.database
         subs = list(map(xxhash.xxh3_128_digest, (one.row for one in said)))
@@ -163,18 +174,32 @@ class ForeignKeyJoin(JoinWithTable):
             if at < len(said):
                 if key is not None:
                     database.put(layouts[at], _kept(said[at]))
-                yield from _answers(at, said[at], right.get(key))
+                yield from _answers(at, said[at], right.get(key), times.get(key, NO_TIME_US))
                 continue
             right[key] = new[at - len(said)]
+            times[key] = NO_TIME_US if right[key] is None else int(every.timestamp_us[at])
             for _, stored in database.scan(state_key(key), state_key(key, _AFTER_ALL_SUBS)):
                 kept = _kept_of(stored)
                 yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
+
+    def _last_of(self, results: Sequence[_Result], every: Rows) -> list[_Result]:
+        """The last result of each row, for each foreign key by itself: what a task gives is that of its keys, each alone. That
+        of a right row's update is as late as the left row if this came after it."""
+        keys, ranks, times = every.key.bytes()[0].to_pylist(), every.rank.tolist(), every.timestamp_us.tolist()
+        last: dict[tuple[bytes | None, bytes], _Result] = {}
+        for one in results:
+            before = last.get((keys[one.at], one.row))
+            if before is not None and ranks[before.at] > ranks[one.at]:
+                one = one._replace(other_us=times[before.at])
+            last[keys[one.at], one.row] = one
+        return list(last.values())
 
     def _give(self, every: Rows, results: Sequence[_Result]) -> None:
         if not results:
             return
         rows = every.take(np.array([one.at for one in results], np.int64))
-        rows = replace(rows, key=binary_field(self.node.table_key, [one.row for one in results]))
+        times = np.maximum(rows.timestamp_us, np.array([one.other_us for one in results], np.int64))
+        rows = replace(rows, timestamp_us=times, key=binary_field(self.node.table_key, [one.row for one in results]))
         numbered, is_left = rows.numbered(), self.node.kind is t.JoinKind.LEFT
         joined = np.array([one.left is not None and (is_left or one.right is not None) for one in results], bool)
         parts = []
@@ -208,10 +233,10 @@ def _kept(said: Subscription) -> bytes | None:
     return packed(_Kept(said.row, said.version, said.settled_us, said.value))
 
 
-def _answers(at: int, said: Subscription, right: bytes | None) -> Iterator[_Result]:
+def _answers(at: int, said: Subscription, right: bytes | None, right_us: int) -> Iterator[_Result]:
     if said.row_is is not RowIs.HAS_MOVED:
         there = right if said.row_is is RowIs.IS_HERE else None
-        yield _Result(at, said.row, said.version, said.settled_us, said.value, there)
+        yield _Result(at, said.row, said.version, said.settled_us, said.value, there, right_us)
 
 
 class ForeignKeyResultsOperator(GatheringOperator):

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model.serde import Serde
 from headrace.model.table_operators import GroupTable
+from headrace.model.windows import UnlimitedWindows
 from headrace.serdes.row_changes import RowChanges, packed_change, packed_place, unpacked_place
 from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.operators.suppress import window_of
@@ -51,7 +52,7 @@ class GroupTableOperator(TableSender):
         if place.end_us is not None and windows is None:
             return  # the final result of a window: no other follows
         super().remember(move)
-        if place.end_us is None or windows is None:
+        if place.end_us is None or windows is None or isinstance(windows, UnlimitedWindows):
             return
         was, database = None if move.before is None else _end_of(move.before, place), self.node.store.kept_in
         now = None if move.after is None else place.end_us

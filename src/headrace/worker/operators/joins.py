@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.model import topology as t
 from headrace.model.serde import Failures
 from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field, column_of, values_field
+from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
 from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Field, Rows
@@ -87,8 +88,8 @@ class JoinWithTable(JoinOperator, GatheringOperator):
 
 class StreamTableJoin(JoinWithTable):
     """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
-    record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
-    null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
+    record's key, time and headers. Without a value there is no result, or with a left join one of None; so for a key that is
+    null. A record without a value of its own is dropped and counted, and in an inner join one whose key is null."""
 
     def finish(self) -> None:
         if not self.held:
@@ -108,10 +109,10 @@ class StreamTableJoin(JoinWithTable):
 
     def _looked_up(self, rows: Rows) -> tuple[Rows, Any]:
         """The rows, and the keys of the table that they ask for, as bytes."""
-        is_global = self.node.sides is t.JoinSides.STREAM_GLOBAL
+        rows = self.valued(rows)
         if self.node.key_of is None:
-            keeps_null = is_global and self.node.kind is t.JoinKind.LEFT
-            rows = self.without(rows, rows.key.bytes()[1]) if keeps_null else self.without_null_keys(rows)
+            is_left = self.node.kind is t.JoinKind.LEFT
+            rows = self.without(rows, rows.key.bytes()[1]) if is_left else self.without_null_keys(rows)
             return rows, rows.key.bytes()[0]
         rows, given = self.called(self.node.key_of, rows)
         wanted = values_field(self.node.table_key, given)
@@ -139,7 +140,7 @@ class StreamTableJoin(JoinWithTable):
 _Pair = tuple[bytes | None, bytes | None]  # what both sides have of a key
 
 
-# The rows that give an update of a join each; what both sides had before it, and have with it.
+# The rows that give an update of a join each, with its time; what both sides had before it, and have with it.
 _Updates = tuple[Rows, Sequence[_Pair], Sequence[_Pair]]
 
 
@@ -147,7 +148,7 @@ class TableTableJoin(JoinOperator):
     """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now. Where
     every update is requested, gives one for each update of either side, as both tables had it then; of those that come of one
     record the left side's are the earlier ones. A deletion follows where there was a joined value before and there is none any
-    more."""
+    more. The time of a result is that of the update, or of the other side's row if that is later."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
@@ -155,6 +156,7 @@ class TableTableJoin(JoinOperator):
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
         self._tables[parent] = _joined_table(operator)
+        self._tables[parent].has_times = True
         return None
 
     def finish(self) -> None:
@@ -182,7 +184,8 @@ class TableTableJoin(JoinOperator):
         keys = rows.key.bytes()[0].to_pylist()
         left, right = (self._tables[parent] for parent in self.node.parents)
         before = list(zip(left.before(keys), right.before(keys), strict=True))
-        return rows, before, list(zip(left.after(keys), right.after(keys), strict=True))
+        times = np.maximum.reduce([rows.timestamp_us, *(np.array(side.times_after(keys), np.int64) for side in (left, right))])
+        return replace(rows, timestamp_us=times), before, list(zip(left.after(keys), right.after(keys), strict=True))
 
     def _each_update(self, changed: Mapping[str, Rows]) -> _Updates:
         parents = [parent for parent in dict.fromkeys(self.node.parents) if parent in changed]
@@ -193,7 +196,8 @@ class TableTableJoin(JoinOperator):
         known = list(dict.fromkeys(keys))
         first: list[_Pair] = list(zip(*(self._tables[parent].before(known) for parent in self.node.parents), strict=True))
         current = dict(zip(known, first, strict=True))
-        before, after = [], []
+        times = {parent: dict(zip(known, table.times_before(known), strict=True)) for parent, table in self._tables.items()}
+        own_times, before, after = every.timestamp_us.copy(), [], []
         of_left, of_right = self.node.parents
         order = np.argsort(every.rank, kind="stable")
         for row in order.tolist():
@@ -202,9 +206,12 @@ class TableTableJoin(JoinOperator):
             current[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
             before.append(had)
             after.append(current[key])
+            own = int(own_times[row])
+            times[parent][key] = NO_TIME_US if value is None else own
+            own_times[row] = max(own, *(side[key] for side in times.values()))
         came_and_went = ~self._is_joined(first) & ~self._is_joined(list(current.values()))
         self.passing = frozenset(known[i] for i in np.flatnonzero(came_and_went))
-        return every.take(order), before, after
+        return replace(every, timestamp_us=own_times).take(order), before, after
 
     def _is_joined(self, pairs: Sequence[_Pair]) -> Any:
         there = np.array([[value is not None for value in pair] for pair in pairs], bool)

@@ -13,16 +13,18 @@ import numpy as np
 from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.model.windows import Windows
+from headrace.model.windows import TimeWindows, Windows, skips_null_values
 from headrace.worker.batch_keys import state_keys
-from headrace.worker.operators.aggregate import start_bytes
+from headrace.worker.operators.aggregate import begun, start_bytes
 from headrace.worker.operators.base import Context, Operator, binary_field
+from headrace.worker.operators.entry_times import EntryTimes
 from headrace.worker.operators.expiry import expire
 from headrace.worker.rows import Field, Rows
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
 ABSENT = object()
-_Update = tuple[bytes, int | None, Any, tuple[int, int]]  # key, start of the window, value, (batch, row) of the record
+# key, start of the window, value, time, (batch, row) of the record
+_Update = tuple[bytes, int | None, Any, int, tuple[int, int]]
 
 
 def copied(state: Any) -> Any:
@@ -71,13 +73,15 @@ def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One (key, window) that this round has touched. `rows`: (batch, row) of the last record that changed it."""
+    """One (key, window) that this round has touched. `time`: the highest of its records; `rows`: (batch, row) of the last
+    record that changed it."""
 
     key: bytes
     start: int | None
     layout: bytes
     state: Any
     is_fresh: bool
+    time: int
     rows: tuple[int, int] | None = None
 
 
@@ -89,13 +93,14 @@ class RecordAggregateOperator(Operator):
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
-        assert node.windows is None or isinstance(node.windows, Windows)
-        self._windows: Windows | None = node.windows
+        assert node.windows is None or isinstance(node.windows, TimeWindows)
+        self._windows: TimeWindows | None = node.windows
         self._groups: dict[bytes, _Group] = {}
         self._batches: list[Rows] = []
         self._key_serde: Any = None
         self.state_serde: Serde | None = node.store.value or node.value
         self._dirty = False
+        self._times = EntryTimes(context, node.store.kept_in)
         self._updates: list[_Update] = []  # where each of them is requested
 
     def after(self, before: Any, record: Any) -> Any:
@@ -124,6 +129,7 @@ class RecordAggregateOperator(Operator):
         return found
 
     def push(self, rows: Rows) -> None:
+        rows = begun(self._windows, self.valued(rows) if skips_null_values(self._windows) else rows)
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
         if not len(rows):
             return
@@ -166,10 +172,10 @@ class RecordAggregateOperator(Operator):
             self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
             pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
         missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
-        stored = self.database.get_many(list(missing))
-        for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
+        stored, times = self.database.get_many(list(missing)), self._times.get_many(list(missing))
+        for (layout, (key, start)), data, time in zip(missing.items(), stored, times, strict=True):
             state = ABSENT if data is None else self.read(data)
-            self._groups[layout] = _Group(key, start, layout, state, state is ABSENT)
+            self._groups[layout] = _Group(key, start, layout, state, state is ABSENT, time)
 
     def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
         """Put a record into all its windows; where the function raises at one of them, into none."""
@@ -181,11 +187,12 @@ class RecordAggregateOperator(Operator):
             for group, state in zip(groups, kept, strict=True):
                 group.state = state
             raise
-        for group, state in zip(groups, states, strict=True):
-            group.state, group.rows = state, row
+        for group, state, before in zip(groups, states, kept, strict=True):
+            time = record.timestamp_us
+            group.state, group.rows, group.time = state, row, time if before is ABSENT else max(time, group.time)
             self._dirty = True
             if self.gives_each:
-                self._updates.append((group.key, group.start, copied(self.result(group.state)), row))
+                self._updates.append((group.key, group.start, copied(self.result(group.state)), group.time, row))
 
     def finish(self) -> None:
         if not self._dirty:
@@ -197,8 +204,9 @@ class RecordAggregateOperator(Operator):
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in zip(groups, stored, strict=True):
             database.put(group.layout, data)
-            if data is not None and group.is_fresh and self._windows is not None and group.start is not None:
-                due_us = self._windows.expires_us(group.start + self._windows.size_us)
+            self._times.put(group.layout, None if data is None else group.time)
+            if data is not None and group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
+                due_us = self._windows.expires_us(self._windows.end_of(group.start))
                 fresh.append((group.key, group.layout, due_us))
         expire(self.context, self.node.store.kept_in, fresh)
         self._emit(self._updates if self.gives_each else self._last_updates(groups))
@@ -212,14 +220,15 @@ class RecordAggregateOperator(Operator):
         if self._windows is not None:
             serde: Any = self.node.key
             starts = np.array([start for _, start, *_ in updates], np.int64)
-            key = Field(serde, raw=serde.encode_parts(key.raw, starts, starts + self._windows.size_us))
-        value = Field(self.node.value or self.state_serde, objects=[value for _, _, value, _ in updates])
-        self.forward(replace(origins, key=key, value=value, headers=None))
+            key = Field(serde, raw=serde.encode_parts(key.raw, starts, self._windows.end_of(starts)))
+        value = Field(self.node.value or self.state_serde, objects=[update[2] for update in updates])
+        times = np.array([update[3] for update in updates], np.int64)
+        self.forward(replace(origins, timestamp_us=times, key=key, value=value, headers=None))
 
     def _last_updates(self, groups: list[_Group]) -> list[_Update]:
         """Of each group what it has become, in the order of the records that did it."""
-        changed = [(group.key, group.start, self.result(group.state), group.rows) for group in groups if group.rows is not None]
-        return sorted(changed, key=lambda update: update[3])
+        changed = [(g.key, g.start, self.result(g.state), g.time, g.rows) for g in groups if g.rows is not None]
+        return sorted(changed, key=lambda update: update[4])
 
     def _reset(self) -> None:
         self._groups, self._batches, self._dirty, self._updates = {}, [], False, []

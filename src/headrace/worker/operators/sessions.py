@@ -9,42 +9,26 @@ Store: key | time of the first record -> time of the last record, 8 bytes, then 
 side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
 joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
 
-What a session's state is and how it grows, by a record or by being joined to another session, is a fold's, one per kind of
-aggregate. It looks at the records of a batch beforehand (`take`), and then returns one after the other (`added`). What it is
-given is never changed in place, so that a record that fails leaves everything as it was."""
+What a session's state is and how it grows, by a record or by being joined to another session, is a fold's
+(`windowing.folds`)."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 
-from headrace.core.accumulators import accumulators_of
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.model.serde import Serde
 from headrace.model.windows import SessionWindows
-from headrace.worker.operators.aggregate import (
-    State,
-    fields_of,
-    merged_states,
-    result_of,
-    states_of_rows,
-    typed_columns,
-    with_fields,
-)
 from headrace.worker.operators.base import Context, Operator, windowed_field
 from headrace.worker.operators.expiry import expire
-from headrace.worker.operators.keyed import ABSENT, copied, rows_at, state_after
-from headrace.worker.operators.totals import check_totals
-from headrace.worker.rows import Field, Rows
+from headrace.worker.operators.keyed import rows_at
+from headrace.worker.operators.windowing.folds import fold_for
+from headrace.worker.rows import Rows
 
 _FIRST, _LAST = bytes(TIME_BYTES), b"\xff" * TIME_BYTES  # no time of a record is as late as the last one
 Row = tuple[int, int]  # (batch, row) of the record that did it
@@ -79,111 +63,6 @@ class _Key:
         return slice(first, bisect_right(self.now, time + gap, first, key=_start_of))
 
 
-class Fold(Protocol):
-    """`states` are those of the sessions that a record joins, by time; None stands for the end of a session."""
-
-    def take(self, rows: Rows) -> Rows:
-        """The rows that can be folded, which `added` returns by their place."""
-
-    def added(self, states: Sequence[Any], row: int) -> Any | None: ...
-
-    def encoded(self, state: Any) -> bytes: ...
-
-    def decoded(self, data: bytes) -> Any: ...
-
-    def results(self, states: Sequence[Any | None]) -> Field:
-        """What is given of states; nulls where there is none."""
-
-
-class CountFold:
-    """A number of records, stored as 8 bytes little endian."""
-
-    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
-        self._serde = node.value
-
-    def take(self, rows: Rows) -> Rows:
-        return rows
-
-    def added(self, states: Sequence[int], row: int) -> int:
-        return sum(states) + 1
-
-    def encoded(self, state: int) -> bytes:
-        return state.to_bytes(8, "little", signed=True)
-
-    def decoded(self, data: bytes) -> int:
-        return int.from_bytes(data, "little", signed=True)
-
-    def results(self, states: Sequence[int | None]) -> Field:
-        return Field(self._serde, typed=pa.array(states, pa.int64()))
-
-
-class NamedFold:
-    """Named aggregates: a state for each (`core.accumulators`), stored as a msgpack list."""
-
-    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
-        named = node.named or {}
-        self._operator, self._serde, self._names = operator, node.value, list(named)
-        self._accumulators = accumulators_of(named)
-        self._fields = fields_of(named)
-        self._parts: list[State] = []
-        self.encoded: Callable[[State], bytes] = msgspec.msgpack.Encoder().encode
-        self.decoded: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
-
-    def take(self, rows: Rows) -> Rows:
-        rows, arrays = with_fields(self._operator, rows, self._fields)
-        table = pa.table({"ordinal": pa.array(np.arange(len(rows))), **arrays})
-        self._parts = states_of_rows(typed_columns(self._fields, table), ["ordinal"], self._accumulators) if len(rows) else []
-        return rows
-
-    def added(self, states: Sequence[State], row: int) -> State:
-        state = reduce(partial(merged_states, self._accumulators), [*states, self._parts[row]])
-        check_totals(self._accumulators, state)
-        return state
-
-    def results(self, states: Sequence[State | None]) -> Field:
-        names, accumulators = self._names, self._accumulators
-        return Field(self._serde, objects=[None if one is None else result_of(names, accumulators, one) for one in states])
-
-
-class FunctionFold:
-    """`reduce`, whose function joins sessions too, and the general `aggregate` with its merger."""
-
-    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
-        self._operator, self._node = operator, node
-        self._given: Serde | None = node.store.value or node.value
-        self._records: list[Any] = []
-
-    @property
-    def _serde(self) -> Serde:
-        assert self._given is not None
-        return self._given
-
-    def take(self, rows: Rows) -> Rows:
-        rows = self._operator.decoded(rows)
-        self._given = self._given or rows.value.serde
-        self._records = rows.records(self._operator.context.streams)
-        return rows
-
-    def added(self, states: Sequence[Any], row: int) -> Any | None:
-        node = self._node
-        merger = node.function if node.kind is t.AggregateKind.REDUCE else node.merger
-        assert merger is not None
-        before: Any = None
-        for state in map(copied, states):  # a function may change in place what it is given, and then raise
-            before = state if before is None else merger(before, state)
-        after = state_after(node, self._serde, ABSENT if before is None else before, self._records[row])
-        return None if after is ABSENT else after
-
-    def encoded(self, state: Any) -> bytes:
-        return self._serde.encode(state)
-
-    def decoded(self, data: bytes) -> Any:
-        return self._serde.decode(data)
-
-    def results(self, states: Sequence[Any | None]) -> Field:
-        return Field(self._serde, objects=[copied(state) for state in states])
-
-
 class SessionOperator(Operator):
     node: t.Aggregate
 
@@ -192,9 +71,7 @@ class SessionOperator(Operator):
         assert isinstance(node.windows, SessionWindows)
         self._windows = node.windows
         self._keeps_closed = node.windows.expires_us(0) > node.windows.closes_us(0)
-        kinds: dict[t.AggregateKind, Callable[[Operator, t.Aggregate], Fold]]
-        kinds = {t.AggregateKind.COUNT: CountFold, t.AggregateKind.NAMED: NamedFold}
-        self._fold = kinds.get(node.kind, FunctionFold)(self, node)
+        self._fold = fold_for(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
         self._updates: list[Update] = []  # where each of them is requested
@@ -296,4 +173,5 @@ class SessionOperator(Operator):
         origins = rows_at(self._batches, [row for *_, row in updates])
         key = windowed_field(self.node.key, [update[:3] for update in updates])
         value = self._fold.results([update[3] for update in updates])
-        self.forward(replace(origins, key=key, value=value, headers=None))
+        times = np.array([end for _, _, end, *_ in updates], np.int64)
+        self.forward(replace(origins, timestamp_us=times, key=key, value=value, headers=None))

@@ -4,7 +4,8 @@ A left record's window ends `after` it, a right one's `before` after it, that ti
 as it was before the round, is more than `kept_us` past the end (`t.Join.open_us`): from then on nothing is joined with the
 record, and a record whose own window has closed is late. With a left or outer join a record without a match gives a result
 of its own when its window closes, found by a timer of its key; the records of a side for which there is no such result
-expire. So the pairs do not depend on where rounds are cut, but for lateness and the time of results without a match.
+expire. So the pairs do not depend on where rounds are cut, but for lateness and the time of results without a match. Such a
+record gives that result at once if its key is null. One without a value is dropped.
 
 An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null."""
 
@@ -60,7 +61,9 @@ class StreamStreamJoin(JoinOperator):
         return _Inlet(self, [side for side in (_LEFT, _RIGHT) if self.node.parents[side] == parent])
 
     def hold(self, sides: Sequence[int], rows: Rows) -> None:
-        rows = self.without_null_keys(self.encoded(rows))
+        rows = self.valued(self.encoded(rows))
+        if rows.key.is_null().any():
+            rows = self._without_keys(sides, rows)
         watermark = self.context.watermark_us
         in_time = dict.fromkeys(sides, rows)
         if watermark is not None and len(rows):
@@ -74,6 +77,20 @@ class StreamStreamJoin(JoinOperator):
             if len(mine):
                 key, value = Field(mine.key.serde, raw=mine.key.bytes()[0]), Field(None, raw=mine.value.bytes()[0])
                 self._held[side].append(replace(mine, key=key, value=value, headers=None))
+
+    def _without_keys(self, sides: Sequence[int], rows: Rows) -> Rows:
+        """Give what records without a key give alone; the other ones."""
+        null = rows.key.is_null()
+        alone, emitting = rows.where(null), [side for side in sides if side in _EMITTING[self.node.kind]]
+        if not emitting:
+            self.context.count("null_keys_dropped", len(alone))
+        else:  # of a stream that is joined with itself each gives one for both sides
+            places = [(at, side) for at in range(len(alone)) for side in emitting]
+            values = alone.value.bytes()[0].to_pylist()
+            left, right = ([values[at] if own == side else None for at, own in places] for side in (_LEFT, _RIGHT))
+            rows_alone = replace(alone.take(np.array([at for at, _ in places])), headers=None)
+            self._give(rows_alone, pa.array(left, pa.binary()), pa.array(right, pa.binary()))
+        return rows.where(~null)
 
     def finish(self) -> None:
         batches = [(side, rows) for side in (_LEFT, _RIGHT) for rows in self._held[side]]

@@ -16,6 +16,7 @@ from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, GatheringOperator, Operator
+from headrace.worker.operators.entry_times import EntryTimes
 from headrace.worker.operators.stateless import FilterOperator, merged_by_number
 from headrace.worker.rows import Field, Rows
 
@@ -27,9 +28,11 @@ class TableOperator(GatheringOperator):
 
     def __init__(self, node: t.Table, context: Context) -> None:
         super().__init__(node, context)
-        self.is_joined = False  # set where the operators are wired
+        self.is_joined = self.has_times = False  # set where the operators are wired
+        self._times = EntryTimes(context, node.store.kept_in)
         self.updates: Rows | None = None  # of this round, all of them by rank; known once the round is finished
         self._replaced: dict[bytes, bytes | None] = {}  # what was stored, before the round, under the keys that it changed
+        self._replaced_times: dict[bytes, int] = {}
 
     @property
     def serde(self) -> Serde | None:
@@ -49,8 +52,13 @@ class TableOperator(GatheringOperator):
         if self.is_joined:
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
             self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
-        for layout, data in zip(layouts, rows.value.bytes()[0].to_pylist(), strict=True):
+        values = rows.value.bytes()[0].to_pylist()
+        for layout, data in zip(layouts, values, strict=True):
             database.put(layout, data)
+        if self.has_times:
+            self._replaced_times = dict(zip(layouts, self._times.get_many(layouts), strict=True))
+            for layout, data, time_us in zip(layouts, values, rows.timestamp_us.tolist(), strict=True):
+                self._times.put(layout, None if data is None else time_us)
         self.forward(every if self.gives_each else rows)
 
     def before(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -64,6 +72,18 @@ class TableOperator(GatheringOperator):
         """The values of `keys` as they are after this round."""
         stored: list[bytes | None] = self.database.get_many(state_keys(keys))
         return stored
+
+    def times_before(self, keys: Sequence[bytes]) -> list[int]:
+        """The times of the rows of `keys` as they were before this round, in µs; `NO_TIME_US` where there is none. Of a table
+        that `has_times`."""
+        layouts = state_keys(keys)
+        others = [layout for layout in layouts if layout not in self._replaced_times]
+        known = self._replaced_times | dict(zip(others, self._times.get_many(others), strict=True))
+        return [known[layout] for layout in layouts]
+
+    def times_after(self, keys: Sequence[bytes]) -> list[int]:
+        """The times of the rows of `keys` as they are after this round."""
+        return self._times.get_many(state_keys(keys))
 
     def seen_by(self, keys: Any, ranks: Any, times_us: Any) -> Any:
         """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none. That is

@@ -135,11 +135,11 @@ class WaitingTableJoin(StreamTableJoin):
     def finish(self) -> None:
         if not self.held:
             return
-        rows = self.encoded(self.without_null_keys(merged_by_rank(self.release())))
+        rows = self.valued(self.encoded(merged_by_rank(self.release())))
         watermark_us = self.context.watermark_us
-        is_over = np.zeros(len(rows), bool)
+        is_over = rows.key.is_null()  # it finds nothing, whatever comes
         if watermark_us is not None:
-            is_over = rows.timestamp_us + self.node.grace_us < watermark_us
+            is_over |= rows.timestamp_us + self.node.grace_us < watermark_us
         if not is_over.all():
             self._hold_back(rows.where(~is_over))
         if is_over.any():
