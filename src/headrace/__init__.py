@@ -31,8 +31,15 @@ from headrace.dsl.grouped_table import KGroupedTable
 from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
-from headrace.dsl.processor import KeyValueStore, MapStore, Processor, WindowStore
-from headrace.dsl.processor_context import KeyValueStoreView, MapStoreView, ProcessorContext, Timer, WindowStoreView
+from headrace.dsl.processor import KeyValueStore, ListStore, MapStore, Processor, WindowStore
+from headrace.dsl.processor_context import (
+    KeyValueStoreView,
+    ListStoreView,
+    MapStoreView,
+    ProcessorContext,
+    Timer,
+    WindowStoreView,
+)
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.windows import Hopping, Session, Tumbling, until_time_limit, until_window_closes
 from headrace.environment import VERSION as _VERSION
@@ -109,7 +116,7 @@ __all__ = [
     "Tumbling", "Hopping", "Session", "until_window_closes", "until_time_limit",
     # processors
     "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView",
-    "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
+    "ListStore", "ListStoreView", "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes
     "Serde", "OwnSerde", "Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp",

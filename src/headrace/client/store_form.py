@@ -34,7 +34,14 @@ from headrace.serdes.windowed import Windowed, WindowedKey
 GLOBAL = "global"  # every task has all of it
 JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
 LIMITED = "limited"  # an update that waits: its time, and a byte that says whether it is a value or a deletion
+LIST = "list"
 _NULL = 2
+_SUBS: Mapping[str, Callable[[bytes], Any]] = {
+    LIST: time_from,
+    "map-int": time_from,
+    "map-str": bytes.decode,
+    "map-bytes": bytes,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +76,19 @@ class StoreForm:
         if self.kind != JOINED:
             return data[self.times * TIME_BYTES :]
         return None if data[0] & _NULL else data[1:]
+
+    @property
+    def has_named_subs(self) -> bool:
+        """Whether each entry is under a sub-key of a class that is known: a sub-key of a map, or a number of a list."""
+        return self.kind in _SUBS
+
+    def sub_of(self, sub: bytes) -> Any:
+        """A sub-key as it was given; of a list the number of an entry, which rises by 1 from one to the next."""
+        return _SUBS.get(self.kind, bytes)(sub)
+
+    def is_value(self, sub: bytes) -> bool:
+        """Whether an entry is a value, and not the numbers that a list keeps of itself."""
+        return self.kind != LIST or sub != b""
 
     @property
     def has_states(self) -> bool:

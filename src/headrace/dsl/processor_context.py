@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from headrace.serdes.typed import K_co, V
 
 if TYPE_CHECKING:
-    from headrace.dsl.processor import KeyValueStore, MapStore, WindowStore
+    from headrace.dsl.processor import KeyValueStore, ListStore, MapStore, WindowStore
 
 D = TypeVar("D")
 R = TypeVar("R")
@@ -80,6 +80,49 @@ class MapStoreView(Protocol[V]):
         """Forget all sub-keys of the current key."""
 
 
+class ListStoreView(Protocol[V]):
+    """An ordered list of values under the current key."""
+
+    @property
+    def name(self) -> str: ...
+
+    def append(self, value: V) -> None:
+        """Put `value` behind the last one."""
+
+    def extend(self, values: Iterable[V]) -> None:
+        """Put `values` behind the last one, in their order."""
+
+    @overload
+    def get(self, index: int, default: None = None) -> V | None: ...
+    @overload
+    def get(self, index: int, default: D) -> V | D: ...
+
+    def get(self, index: int, default: object = None) -> object:
+        """The value at an index, from 0 on, or from -1 backwards; `default` where there is none."""
+
+    def range(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[V]:
+        """The values at `start` <= index < `stop`, as in a slice; with `reverse` from the last one on; at most `limit`."""
+
+    @overload
+    def pop_first(self, default: None = None) -> V | None: ...
+    @overload
+    def pop_first(self, default: D) -> V | D: ...
+
+    def pop_first(self, default: object = None) -> object:
+        """Take the first value out and give it; `default` where the list is empty."""
+
+    def trim(self, count: int) -> None:
+        """Take the first `count` values out, or all where there are fewer."""
+
+    def clear(self) -> None:
+        """Take all values of the current key out."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[V]: ...
+
+
 class WindowStoreView(Protocol[V]):
     """Values by time under the current key. Times are µs since the epoch; entries live for the store's retention."""
 
@@ -117,6 +160,10 @@ class NamedStore(Protocol[V]):
     def range(self, *arguments: object, **options: object) -> list[tuple[int, V]]: ...
     def prefix_scan(self, prefix: str | bytes, **options: object) -> list[tuple[str, V]]: ...
     def clear(self) -> None: ...
+    def append(self, value: V) -> None: ...
+    def extend(self, values: Iterable[V]) -> None: ...
+    def pop_first(self, default: object = None) -> V: ...
+    def trim(self, count: int) -> None: ...
 
 
 class Counter(Protocol):
@@ -174,6 +221,8 @@ class ProcessorContext(Protocol[K_co]):
     def store(self, name: WindowStore[StoredV]) -> WindowStoreView[StoredV]: ...
     @overload
     def store(self, name: MapStore[StoredV]) -> MapStoreView[StoredV]: ...
+    @overload
+    def store(self, name: ListStore[StoredV]) -> ListStoreView[StoredV]: ...
     @overload
     def store(self, name: str) -> NamedStore: ...
 

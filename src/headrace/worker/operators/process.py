@@ -21,7 +21,7 @@ from headrace.worker.operators.base import Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
-from headrace.worker.operators.stores import KeyValueStoreView, MapStoreView, WindowStoreView, store_view
+from headrace.worker.operators.stores import AnyStoreView, store_view
 from headrace.worker.operators.timer_store import CLOCKS, DueTimers, Timer
 from headrace.worker.rows import Field, Rows
 
@@ -72,7 +72,7 @@ class ProcessorContext:
         near = difflib.get_close_matches(name, [each for each in dir(self) if not each.startswith("_")], 1)
         raise UnknownAttributeError(f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None)
 
-    def store(self, name: Any) -> KeyValueStoreView | MapStoreView | WindowStoreView:
+    def store(self, name: Any) -> AnyStoreView:
         """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
         name = getattr(name, "name", name)
         if name not in self._stores:

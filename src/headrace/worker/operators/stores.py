@@ -5,9 +5,9 @@ purpose."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext
 
 SUB_KEY_BYTES_MAX = 64
+LIST = "list "  # the form of a `ListStore` begins with it
 MAP = "map-"  # and the class of the sub-keys: of the form of a `MapStore`
 _AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
 
@@ -226,11 +227,97 @@ class MapStoreView(_Store):
         return time_from(data) if self._kind == "int" else data.decode() if self._kind == "str" else data
 
 
+class ListStoreView(_Store):
+    """An ordered list of values under the current key. Each has an entry of its own, under a number that rises; the number of
+    the first one and the next free one are in the entry without a sub-key, so that no other is read to append one."""
+
+    def append(self, value: Any) -> None:
+        """Put `value` behind the last one."""
+        self.extend([value])
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Put `values` behind the last one, in their order."""
+        first, after = self._bounds()
+        for value in values:
+            if value is None:
+                raise StateError(f"store {self.name!r}: a list holds no None", "append values alone")
+            self._database().put(self._layout(time_bytes(after)), self._encoded(value, None))
+            after += 1
+        self._set_bounds(first, after)
+
+    def get(self, index: int, default: object = None) -> object:
+        """The value at an index, from 0 on, or from -1 backwards; `default` where there is none."""
+        first, after = self._bounds()
+        number = (first if index >= 0 else after) + index
+        return self._get(self._layout(time_bytes(number)), default) if first <= number < after else default
+
+    def range(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[object]:
+        """The values at `start` <= index < `stop`, as in a slice; with `reverse` from the last one on; at most `limit`."""
+        if limit is not None and limit < 0:
+            raise StateError(f"store {self.name!r}: limit={limit}: expected 0 or more")
+        first, after = self._bounds()
+        low, high, _ = slice(start, stop).indices(after - first)
+        if limit is not None and reverse:
+            low = max(low, high - limit)
+        elif limit is not None:
+            high = min(high, low + limit)
+        found = list(self._between(first + low, first + high))
+        return found[::-1] if reverse else found
+
+    def pop_first(self, default: object = None) -> object:
+        """Take the first value out and give it; `default` where the list is empty."""
+        value = self.get(0, default)
+        self.trim(1)
+        return value
+
+    def trim(self, count: int) -> None:
+        """Take the first `count` values out, or all where there are fewer."""
+        if count < 0:
+            raise StateError(f"store {self.name!r}: trim({count}): expected 0 or more")
+        first, after = self._bounds()
+        start = min(first + count, after)
+        for number in range(first, start):
+            self._delete(self._layout(time_bytes(number)))
+        self._set_bounds(start, after)
+
+    def clear(self) -> None:
+        """Take all values of the current key out."""
+        self.trim(len(self))
+
+    def __len__(self) -> int:
+        first, after = self._bounds()
+        return after - first
+
+    def __iter__(self) -> Iterator[object]:
+        return self._between(*self._bounds())
+
+    def _between(self, first: int, after: int) -> Iterator[object]:
+        low, high = self._layout(time_bytes(first)), self._layout(time_bytes(after))
+        entries: Iterable[tuple[bytes, bytes]] = self._database().scan(low, high) if low < high else ()
+        return (self._decoded(data) for _, data in entries)
+
+    def _bounds(self) -> tuple[int, int]:
+        """The numbers of the first value and behind the last one."""
+        data = self._database().get(self._layout(b""))
+        return (0, 0) if data is None else (time_from(data[:TIME_BYTES]), time_from(data[TIME_BYTES:]))
+
+    def _set_bounds(self, first: int, after: int) -> None:
+        bounds = None if first == after else time_bytes(first) + time_bytes(after)
+        self._database().put(self._layout(b""), bounds)
+
+
 def _bytes(sub: str | bytes) -> bytes:
     return sub.encode() if isinstance(sub, str) else sub
 
 
-def store_view(spec: StoreSpec, context: ProcessorContext) -> KeyValueStoreView | MapStoreView | WindowStoreView:
+AnyStoreView: TypeAlias = KeyValueStoreView | ListStoreView | MapStoreView | WindowStoreView
+
+
+def store_view(spec: StoreSpec, context: ProcessorContext) -> AnyStoreView:
+    if spec.form.startswith(LIST):
+        return ListStoreView(spec, context)
     if spec.form.startswith(MAP):
         return MapStoreView(spec, context)
     return (WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView)(spec, context)
