@@ -135,7 +135,7 @@ class KStream(StreamJoins, Displayable):
         text = operator_text("process", own)
         specs = tuple(store.spec(flow.key.form) for store in declared.stores)
         for spec in specs:
-            flow.builder.checked_store(text, spec.name)
+            flow.builder.checked_processor_store(text, spec)
         given = declared.value if value is None else checked_serde(text, value)
         values = SerdeSlot(given, None if given else f"{text} ({processor.__qualname__})")
         keys = flow.key if key is None else SerdeSlot(checked_serde(text, key))
@@ -148,7 +148,10 @@ class KStream(StreamJoins, Displayable):
             key=keys.serde,
             value=values.serde,
         )
-        return KStream(self.app, flow.put("process", node, name, key=keys, value=values, rekeyed=key is not None))
+        with flow.builder.all_or_nothing():
+            behind = flow.put("process", node, name, key=keys, value=values, rekeyed=key is not None)
+            flow.builder.check_sharing(own)
+        return KStream(self.app, behind)
 
     def drop_duplicates(self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None) -> KStream:
         """Of the records of one key that are less than `within` apart in event time, keep the first that comes.

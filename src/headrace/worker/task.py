@@ -17,7 +17,7 @@ from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.program import Program
-from headrace.core.topology.sub_topologies import stores_of
+from headrace.core.topology.sub_topologies import sharers_of, stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
 from headrace.model.table_operators import ForeignKeyResults, LimitUpdates
@@ -35,6 +35,7 @@ from headrace.worker.waiting import thread_ready_s
 
 if TYPE_CHECKING:
     from headrace.worker.ports import WorkerPorts
+    from headrace.worker.task_queues import Part
 
 class FarTimes:
     """The event times that lie far from their records' own, as one container has found them; the driver warns of them.
@@ -113,6 +114,7 @@ class TaskRun:
         holding = [n for n in program.nodes if isinstance(n, t.Suppress | LimitUpdates)]
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in holding}
         self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
+        self._shares_stores = bool(sharers_of(program.nodes))
         self._keeps_marks = self._expires or bool(self._suppressing)
         self._windows = {
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
@@ -209,11 +211,26 @@ class TaskRun:
             # None: the operator was edited away while a timer was pending.
             self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
 
-    def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
-        rows.rank = np.arange(self._rank, self._rank + len(rows))
-        self._rank += len(rows)
-        self.feed_ranked(endpoint, rows, prepared)
-        self.graph.batch_end()
+    def feed(self, parts: Sequence[Part]) -> None:
+        """Process rows as they come, batch by batch."""
+        for part in parts:
+            part.rows.rank = np.arange(self._rank, self._rank + len(part.rows))
+            self._rank += len(part.rows)
+            self.feed_together([part])
+
+    def feed_together(self, parts: Sequence[Part]) -> None:
+        """Process a batch of rows that have a rank: those of each endpoint. Where operators share a store each record goes
+        through all of them before the next: else what one sees of the other's writes would hang on where a batch ends."""
+        if not self._shares_stores:
+            for part in parts:
+                self.feed_ranked(part.endpoint, part.rows, part.is_prepared)
+            self.graph.batch_end()
+            return
+        places = [(rank, number, at) for number, part in enumerate(parts) for at, rank in enumerate(part.rows.rank.tolist())]
+        for _, number, at in sorted(places):
+            part = parts[number]
+            self.feed_ranked(part.endpoint, part.rows.slice(at, at + 1), part.is_prepared)
+            self.graph.batch_end()
 
     def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
         self.outputs.section = RECORDS
