@@ -37,6 +37,7 @@ from headrace.dsl.processor_context import (
     ListStoreView,
     MapStoreView,
     ProcessorContext,
+    Schedule,
     Timer,
     WindowStoreView,
 )
@@ -115,7 +116,7 @@ __all__ = [
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Session", "until_window_closes", "until_time_limit",
     # processors
-    "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView",
+    "Processor", "ProcessorContext", "Schedule", "Timer", "KeyValueStore", "KeyValueStoreView",
     "ListStore", "ListStoreView", "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes

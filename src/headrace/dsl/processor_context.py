@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from headrace.serdes.typed import K_co, V
 
@@ -37,6 +37,12 @@ class KeyValueStoreView(Protocol[V]):
 
     def delete(self, *, sub: str | bytes = b"") -> None:
         """Forget the value; no error if there is none."""
+
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
+    def all(self) -> Iterator[tuple[object, V]]:
+        """(key, value) of all keys of the task, without what is under sub-keys, in an order of hashes; for punctuations."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[V | None]:
         """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
@@ -79,6 +85,9 @@ class MapStoreView(Protocol[V]):
     def clear(self) -> None:
         """Forget all sub-keys of the current key."""
 
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
 
 class ListStoreView(Protocol[V]):
     """An ordered list of values under the current key."""
@@ -119,6 +128,9 @@ class ListStoreView(Protocol[V]):
     def clear(self) -> None:
         """Take all values of the current key out."""
 
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[V]: ...
 
@@ -146,6 +158,9 @@ class WindowStoreView(Protocol[V]):
     def range(self, start: int, stop: int) -> list[tuple[int, V]]:
         """(time, value) pairs with start <= time < stop, in order of time."""
 
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
 
 class NamedStore(Protocol[V]):
     """A store of which a type checker knows the name alone: it may be of any kind, and its values of any type."""
@@ -160,6 +175,8 @@ class NamedStore(Protocol[V]):
     def range(self, *arguments: object, **options: object) -> list[tuple[int, V]]: ...
     def prefix_scan(self, prefix: str | bytes, **options: object) -> list[tuple[str, V]]: ...
     def clear(self) -> None: ...
+    def keys(self) -> Iterator[object]: ...
+    def all(self) -> Iterator[tuple[object, V]]: ...
     def append(self, value: V) -> None: ...
     def extend(self, values: Iterable[V]) -> None: ...
     def pop_first(self, default: object = None) -> V: ...
@@ -192,10 +209,17 @@ class Timer(Protocol[K_co]):
     def clock(self) -> str: ...
 
 
+class Schedule(Protocol):
+    """A callback that is called again and again, until it is cancelled."""
+
+    def cancel(self) -> None:
+        """Do not call it any more, until the processor's object is made again: after a restart `init` schedules it again."""
+
+
 class ProcessorContext(Protocol[K_co]):
     """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
 
-    `stream`, `partition` and `offset` are None while a timer fires.
+    `stream`, `partition` and `offset` are None while a timer fires, and in a punctuation; `key` there too, until it is set.
     """
 
     @property
@@ -246,6 +270,17 @@ class ProcessorContext(Protocol[K_co]):
 
         One of the same name, key and clock that is still to come is replaced.
         """
+
+    def schedule(
+        self, interval: str | timedelta, callback: Callable[[int], object], *, clock: Literal["event", "wall"] = "event"
+    ) -> Schedule:
+        """Call `callback(time)` each `interval`, such as "10 seconds", of event time or of the wall clock; for `init` alone.
+
+        It is called for the task as a whole, with a whole multiple of the interval in µs: the last one that time has passed.
+        """
+
+    def set_key(self, key: Any) -> None:
+        """Make `key`, which has state here, the current one until the punctuation at work ends: that of stores and timers."""
 
     def cancel_timer(self, name: str, clock: str = "event") -> None:
         """Forget a timer of the current key; no error if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
+from headrace.core.rounds.punctuations import begins_us, next_at
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import sharers_of, stores_of
@@ -25,6 +26,7 @@ from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired, move_old_marks
+from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.operators.timer_store import Timers
 from headrace.worker.outputs import FINISH, RECORDS, TaskOutputs, output_table
@@ -98,6 +100,7 @@ class TaskRun:
         self.times_us = {"event": plan.event_timer_us, "wall": plan.wall_timer_us}
         self.times_us |= {"expiry": plan.expiry_us, "closed": plan.closed_us}
         self.timers = Timers(self, self.times_us)
+        self.punctuations = dict(plan.punctuations)
         self.outputs = outputs
         self.program = program
         self._marked_endpoints = program.marked_endpoints
@@ -201,6 +204,7 @@ class TaskRun:
         due_us = {} if self.watermark_us is None else {"event": self.watermark_us}
         self._fire("event", due_us)
         self._fire("wall", due_us | {"wall": self.now_us})
+        self._punctuate(due_us | {"wall": self.now_us})
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
         by_operator: dict[str, list[Due]] = {}
@@ -210,6 +214,33 @@ class TaskRun:
             running = self.graph.operators.get(self._timers_of.get(name, name))
             # None: the operator was edited away while a timer was pending.
             self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
+
+    def _punctuate(self, until_us: Mapping[str, int]) -> None:
+        """Call the punctuations that are due. Those of a processor that is made in this round begin behind it: else they would
+        be called or not after what is left of a round that failed."""
+        if not self.punctuations:
+            return
+        processors = self._processors()
+        for processor in processors:
+            processor.ready()
+        for clock, (from_us, due_us) in self.punctuations.items():
+            if clock not in until_us or from_us > until_us[clock]:
+                continue
+            if due_us <= until_us[clock]:
+                self.count("punctuations", sum(each.punctuate(clock, from_us, until_us[clock]) for each in processors))
+            self.punctuations[clock] = until_us[clock] + 1, due_us
+
+    def _settle_punctuations(self) -> None:
+        """When the next ones are due, of the processors that are at work in this round."""
+        schedules = [one for processor in self._processors() for one in processor.schedules]
+        for clock in sorted({*self.punctuations, *(one.clock for one in schedules)}):
+            from_us, _ = self.punctuations.pop(clock, (begins_us(clock, self.now_us), 0))
+            due_us = next_at((one.interval_us for one in schedules if one.clock == clock), from_us)
+            if due_us is not None:
+                self.punctuations[clock] = from_us, due_us
+
+    def _processors(self) -> list[ProcessOperator]:
+        return [operator for operator in self.graph.operators.values() if isinstance(operator, ProcessOperator)]
 
     def feed(self, parts: Sequence[Part]) -> None:
         """Process rows as they come, batch by batch."""
@@ -247,5 +278,6 @@ class TaskRun:
         for number, operator in enumerate(self.graph.operators.values()):
             self.outputs.section = FINISH + number
             operator.finish()
+        self._settle_punctuations()
         if self.state_if_open is not None:
             self.timers.settle()

@@ -1,6 +1,5 @@
-"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key. The routing key is the
-first part of every entry's key, so that state is found again after any split or merge; there is no scan over keys on
-purpose."""
+"""What a `Processor` sees of its state: stores, scoped to the current record's key. The routing key is the first part of every
+entry's key, so that state is found again after any split or merge; keys are iterated over by punctuations alone."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 SUB_KEY_BYTES_MAX = 64
 LIST = "list "  # the form of a `ListStore` begins with it
 MAP = "map-"  # and the class of the sub-keys: of the form of a `MapStore`
-_AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
+AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
 
 
 class _Store:
@@ -37,11 +36,35 @@ class _Store:
     def _key(self) -> bytes:
         key = self._context.operator.key_bytes
         if key is None:
+            if self._context.operator.is_punctuating:
+                raise TopologyError(f"store {self.name!r}: a punctuation has no current key", "call context.set_key(key)")
             raise StateError(
                 f"store {self.name!r}: the current record has a null key, and a null key has no state",
                 "filter such records out before this operator, or give them a key",
             )
         return key
+
+    def keys(self) -> Iterator[Any]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+        before = None
+        for key, _, _ in self._entries():
+            if key != before:
+                yield self._key_of(key)
+            before = key
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Key, sub-key and data of all entries of the task."""
+        if not self._context.operator.is_punctuating:
+            raise TopologyError(
+                f"store {self.name!r}: the keys of a task are for punctuations: a record and a timer see those of their key",
+                "call it in a function that was given to context.schedule",
+            )
+        return ((*split_state_key(layout), data) for layout, data in self._database().scan())
+
+    def _key_of(self, key: bytes) -> Any:
+        work = self._context.operator
+        serde: Any = work.context.program.key_serdes[work.node.name]
+        return serde.decode(key)
 
     def _layout(self, sub: bytes) -> bytes:
         if len(sub) > SUB_KEY_BYTES_MAX:
@@ -112,6 +135,12 @@ class KeyValueStoreView(_Store):
     def delete(self, *, sub: str | bytes = b"") -> None:
         """Delete the value; no error if there is none."""
         self._delete(self._layout(_bytes(sub)))
+
+    def all(self) -> Iterator[tuple[Any, object]]:
+        """(key, value) of all keys of the task, without what is under sub-keys, in an order of hashes; for punctuations."""
+        for key, sub, data in self._entries():
+            if sub == b"" and (value := self._decoded(data)) is not _EXPIRED:
+                yield self._key_of(key), value
 
     def get_many(self, keys: Sequence[bytes]) -> list[object]:
         """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
@@ -190,7 +219,7 @@ class MapStoreView(_Store):
     ) -> list[tuple[Any, object]]:
         """(sub-key, value) pairs with start <= sub-key < stop, in their order or from the last one; at most `limit`."""
         low = self._layout(b"" if start is None else self._encoded_sub(start))
-        high = self._layout(b"") + _AFTER_ALL_SUBS if stop is None else self._layout(self._encoded_sub(stop))
+        high = self._layout(b"") + AFTER_ALL_SUBS if stop is None else self._layout(self._encoded_sub(stop))
         return self._found(low, high, reverse, limit)
 
     def prefix_scan(self, prefix: Any, *, reverse: bool = False, limit: int | None = None) -> list[tuple[Any, object]]:
@@ -198,12 +227,12 @@ class MapStoreView(_Store):
         if self._kind == "int":
             raise StateError(f"store {self.name!r}: its sub-keys are numbers, which have no prefix", "use range(start, stop)")
         low = self._layout(self._encoded_sub(prefix))
-        return self._found(low, low + _AFTER_ALL_SUBS, reverse, limit)
+        return self._found(low, low + AFTER_ALL_SUBS, reverse, limit)
 
     def clear(self) -> None:
         """Delete all sub-keys of the current key."""
         low = self._layout(b"")
-        for layout, _ in list(self._database().scan(low, low + _AFTER_ALL_SUBS)):
+        for layout, _ in list(self._database().scan(low, low + AFTER_ALL_SUBS)):
             self._delete(layout)
 
     def _found(self, low: bytes, high: bytes, reverse: bool, limit: int | None) -> list[tuple[Any, object]]:
