@@ -33,6 +33,7 @@ from headrace.model.topology import (
     Peek,
     Process,
     SelectKey,
+    SetHeaders,
     Sink,
     Transform,
 )
@@ -80,6 +81,14 @@ class KStream(StreamJoins, Displayable):
     def peek(self, function: Any, *, name: str | None = None) -> KStream:
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
         return KStream(self.app, self.flow.apply("peek", Peek, function, flows.WORKER, name))
+
+    def with_headers(self, function: Any, *, name: str | None = None) -> KStream:
+        """Give each record the headers that `function` returns, in place of its own: (name, value) pairs, or a mapping.
+
+        A value is bytes, text or None. A batch function or a Spark expression gives arrays of structs of `name` and `value`, as
+        the column `headers` is.
+        """
+        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, flows.ANY, name))
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""

@@ -16,7 +16,7 @@ from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.model.job_model import JobModel
-from headrace.model.topology import MapValues, Process, Repartition, SelectKey, Sink, Source, SourceKind, Transform
+from headrace.model.topology import MapValues, Process, Repartition, SelectKey, SetHeaders, Sink, Source, SourceKind, Transform
 
 
 def programs(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -110,4 +110,5 @@ def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sid
         any(isinstance(node, (SelectKey, Transform)) for node in endpoint.chain),
         any(isinstance(node, (MapValues, Transform)) for node in endpoint.chain),
         parts | {"key"} if is_elastic else parts,
+        any(isinstance(node, (SetHeaders, Transform)) for node in endpoint.chain),
     )

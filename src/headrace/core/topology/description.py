@@ -46,6 +46,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.FlatMap: ("flat_map", "function", "key", "value"),
     nodes.SelectKey: ("select_key", "function", "key"),
     nodes.Peek: ("peek", "function"),
+    nodes.SetHeaders: ("with_headers", "function"),
     nodes.Merge: ("merge",),
     nodes.Split: ("split", "predicates"),
     nodes.SplitOutput: ("split-output", "output"),

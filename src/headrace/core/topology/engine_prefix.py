@@ -19,6 +19,7 @@ from headrace.model.topology import (
     MapValues,
     Node,
     SelectKey,
+    SetHeaders,
     Source,
     SourceKind,
     Topology,
@@ -45,6 +46,8 @@ def runs_in_jvm(node: Node) -> bool:
     """Whether an operator is one that Spark's engine runs."""
     match node:
         case Filter(predicate=function) | MapValues(function=function) | SelectKey(function=function):
+            return function.in_jvm
+        case SetHeaders(function=function):
             return function.in_jvm
         case Transform():
             return True

@@ -15,13 +15,15 @@ from headrace.model.topology import ForEachRound, Node, Source
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
     """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read). `parts`: the
-    parts of the records that are used (`core.topology.engine_prefix`); the others may be null."""
+    parts of the records that are used (`core.topology.engine_prefix`); the others may be null. `headers_changed`: the chain may
+    have made the headers."""
 
     key: Serde | None
     value: Serde | None
     key_changed: bool
     value_changed: bool
     parts: frozenset[str] = PARTS
+    headers_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

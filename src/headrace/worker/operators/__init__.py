@@ -38,6 +38,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.FlatMap: s.FlatMapOperator,
     t.FlatMapValues: s.FlatMapValuesOperator,
     t.Peek: s.PeekOperator,
+    t.SetHeaders: o.SetHeadersOperator,
     t.Split: s.SplitOperator,
     t.SplitOutput: s.SplitOutputOperator,
     t.Merge: s.MergeOperator,
