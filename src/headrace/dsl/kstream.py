@@ -21,6 +21,7 @@ from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serd
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import (
     Filter,
     FlatMap,
@@ -33,7 +34,6 @@ from headrace.model.topology import (
     Peek,
     Process,
     SelectKey,
-    SetHeaders,
     Sink,
     Transform,
 )

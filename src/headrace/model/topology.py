@@ -158,13 +158,6 @@ class Peek(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SetHeaders(Node):
-    """The function gives the headers of each record, in place of those that it has."""
-
-    function: Function
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Merge(Node):
     """Several streams as one; the order between them is that in which the task takes its records."""
 

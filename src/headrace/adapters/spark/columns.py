@@ -20,7 +20,8 @@ from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US
 from headrace.core.topology.program import EndpointSide
 from headrace.errors import TopologyError
-from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, SetHeaders, Source, Transform
+from headrace.model.stream_operators import SetHeaders
+from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
 HEADERS = "array<struct<name:string,value:binary>>"
 READER_COLUMNS = (

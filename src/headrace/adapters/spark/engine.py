@@ -31,7 +31,8 @@ from headrace.core.topology.engine_prefix import passes_all
 from headrace.errors import HeadraceError, SetupError
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, RestoreWork, WorkerCheck
 from headrace.exchange.messages import Summary, encoded
-from headrace.model.topology import Node, SetHeaders, Source, Transform
+from headrace.model.stream_operators import SetHeaders
+from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
 _SUMMARY = "summary string"

@@ -16,7 +16,8 @@ from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.model.job_model import JobModel
-from headrace.model.topology import MapValues, Process, Repartition, SelectKey, SetHeaders, Sink, Source, SourceKind, Transform
+from headrace.model.stream_operators import SetHeaders
+from headrace.model.topology import MapValues, Process, Repartition, SelectKey, Sink, Source, SourceKind, Transform
 
 
 def programs(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -26,6 +26,7 @@ from headrace.model import topology as nodes
 from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.table_operators import (
     ForeignKeyResults,
     GroupTable,
@@ -46,7 +47,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.FlatMap: ("flat_map", "function", "key", "value"),
     nodes.SelectKey: ("select_key", "function", "key"),
     nodes.Peek: ("peek", "function"),
-    nodes.SetHeaders: ("with_headers", "function"),
+    SetHeaders: ("with_headers", "function"),
     nodes.Merge: ("merge",),
     nodes.Split: ("split", "predicates"),
     nodes.SplitOutput: ("split-output", "output"),

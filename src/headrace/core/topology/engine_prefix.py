@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import (
     Aggregate,
     AggregateKind,
@@ -19,7 +20,6 @@ from headrace.model.topology import (
     MapValues,
     Node,
     SelectKey,
-    SetHeaders,
     Source,
     SourceKind,
     Topology,

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators import outputs as o
@@ -38,7 +39,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.FlatMap: s.FlatMapOperator,
     t.FlatMapValues: s.FlatMapValuesOperator,
     t.Peek: s.PeekOperator,
-    t.SetHeaders: o.SetHeadersOperator,
+    SetHeaders: o.SetHeadersOperator,
     t.Split: s.SplitOperator,
     t.SplitOutput: s.SplitOutputOperator,
     t.Merge: s.MergeOperator,

@@ -19,6 +19,7 @@ from headrace.errors import OutOfRangeError, SerdeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
+from headrace.model.stream_operators import SetHeaders
 from headrace.worker.batch_keys import partitions_of
 from headrace.worker.operators.base import FAILED, Operator, column_of
 from headrace.worker.rows import Rows, flat
@@ -196,7 +197,7 @@ class SinkOperator(_WritingOperator):
 class SetHeadersOperator(Operator):
     """Gives records other headers."""
 
-    node: t.SetHeaders
+    node: SetHeaders
 
     def push(self, rows: Rows) -> None:
         function = self.node.function
