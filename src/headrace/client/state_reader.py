@@ -124,12 +124,12 @@ class StateView(Generic[V]):
         if isinstance(key, WindowedKey) and self.form().takes_windows_of(key):
             windows: Any = self.get(key.key) or {}
             return {found.start_us: value for found, value in windows.items()}.get(key.start_us, default)
-        entries = self.entries(key)
+        form, entries = self._retried(lambda committed, files: (committed.form, self._entries(committed, files, key)))
         if any(entry.window for entry in entries):
             return {WindowedKey(key, *entry.window): entry.value for entry in entries if entry.window}
         if any(entry.at_us is not None for entry in entries):
             return {entry.at_us: entry.value for entry in entries}
-        if entries and sub == b"" and (form := self.form()).has_named_subs:
+        if entries and sub == b"" and form.has_named_subs:
             if form.kind == LIST:
                 return [entry.value for entry in entries]
             return {entry.sub: entry.value for entry in entries}

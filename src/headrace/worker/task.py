@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -250,17 +250,12 @@ class TaskRun:
             self.feed_together([part])
 
     def feed_together(self, parts: Sequence[Part]) -> None:
-        """Process a batch of rows that have a rank: those of each endpoint. Where operators share a store each record goes
-        through all of them before the next: else what one sees of the other's writes would hang on where a batch ends."""
-        if not self._shares_stores:
-            for part in parts:
+        """Process a batch of rows that have a rank: those of each endpoint. Where operators share a store each record of a key
+        goes through all of them before the next one of the key: else what one sees of the other's writes would hang on where a
+        batch ends."""
+        for batch in _with_distinct_keys(parts) if self._shares_stores else (parts,):
+            for part in batch:
                 self.feed_ranked(part.endpoint, part.rows, part.is_prepared)
-            self.graph.batch_end()
-            return
-        places = [(rank, number, at) for number, part in enumerate(parts) for at, rank in enumerate(part.rows.rank.tolist())]
-        for _, number, at in sorted(places):
-            part = parts[number]
-            self.feed_ranked(part.endpoint, part.rows.slice(at, at + 1), part.is_prepared)
             self.graph.batch_end()
 
     def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
@@ -281,3 +276,20 @@ class TaskRun:
         self._settle_punctuations()
         if self.state_if_open is not None:
             self.timers.settle()
+
+
+def _with_distinct_keys(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The rows of a batch in their order, as batches in which no key occurs twice."""
+    keys = [part.rows.key.bytes()[0].to_pylist() for part in parts]
+    places = [(rank, number, at) for number, part in enumerate(parts) for at, rank in enumerate(part.rows.rank.tolist())]
+    starts, stops, seen = [0] * len(parts), [0] * len(parts), set[bytes]()
+    for _, number, at in [*sorted(places), (0, -1, 0)]:
+        key = keys[number][at] if number >= 0 else None
+        if number < 0 or key in seen:
+            bounds = zip(parts, starts, stops, strict=True)
+            yield [part._replace(rows=part.rows.slice(start, stop)) for part, start, stop in bounds if start < stop]
+            starts, seen = list(stops), set()
+        if number >= 0:
+            stops[number] = at + 1
+        if key is not None:
+            seen.add(key)
