@@ -30,7 +30,7 @@ from headrace.dsl.preview import Preview
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
 from headrace.worker.operators.process import Metrics, ProcessorContext
-from headrace.worker.operators.stores import KeyValueStoreView, MapStoreView, WindowStoreView
+from headrace.worker.operators.stores import KeyValueStoreView, ListStoreView, MapStoreView, WindowStoreView
 
 _TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROCESSOR_METHODS = ("init", "process", "process_batch", "on_timer", "close")
@@ -163,7 +163,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *("Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "WindowedKey"), "until_window_closes", "until_time_limit"
     ),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
-    "declarations": _names("App", "Repartitioned", "KeyValueStore", "MapStore", "WindowStore", "batch"),
+    "declarations": _names("App", "Repartitioned", "KeyValueStore", "ListStore", "MapStore", "WindowStore", "batch"),
     "groupers": _names(
         "GroupByPartition",
         "GroupByPartitionFixedTaskNum",
@@ -178,6 +178,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),
     "context": _members_of(ProcessorContext, Metrics),
     "KeyValueStore": _members_of(KeyValueStoreView),
+    "ListStore": _members_of(ListStoreView),
     "MapStore": _members_of(MapStoreView),
     "WindowStore": _members_of(WindowStoreView),
     "Driver": _members_of(Driver),

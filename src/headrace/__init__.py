@@ -31,8 +31,16 @@ from headrace.dsl.grouped_table import KGroupedTable
 from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
-from headrace.dsl.processor import KeyValueStore, MapStore, Processor, WindowStore
-from headrace.dsl.processor_context import KeyValueStoreView, MapStoreView, ProcessorContext, Timer, WindowStoreView
+from headrace.dsl.processor import KeyValueStore, ListStore, MapStore, Processor, WindowStore
+from headrace.dsl.processor_context import (
+    KeyValueStoreView,
+    ListStoreView,
+    MapStoreView,
+    ProcessorContext,
+    Schedule,
+    Timer,
+    WindowStoreView,
+)
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.windows import Hopping, Session, Sliding, Tumbling, Unlimited, until_time_limit, until_window_closes
 from headrace.environment import VERSION as _VERSION
@@ -108,8 +116,8 @@ __all__ = [
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "until_window_closes", "until_time_limit",
     # processors
-    "Processor", "ProcessorContext", "Timer", "KeyValueStore", "KeyValueStoreView",
-    "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
+    "Processor", "ProcessorContext", "Schedule", "Timer", "KeyValueStore", "KeyValueStoreView",
+    "ListStore", "ListStoreView", "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes
     "Serde", "OwnSerde", "Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp",

@@ -177,7 +177,7 @@ class TestGoingBack:
         assert [one.checkpoint.head for one in usable([version(9, 40)], now, {A: 0})] == [None]
 
     def test_the_checkpoint_stays_that_of_its_round_and_model(self) -> None:
-        times = {"wall_timer_us": 5, "expiry_us": 6, "closed_us": 7}
+        times = {"wall_timer_us": 5, "expiry_us": 6, "closed_us": 7, "punctuations": {"wall": (1, 10)}}
         now, past = checkpoint(15, 90, epoch=3, closed_us=8), replace(version(9, 40), checkpoint=checkpoint(9, 40, **times))
         assert rewound(now, past) == replace(checkpoint(9, 40, **times), round_id=now.round_id, job_model_version=3)
 

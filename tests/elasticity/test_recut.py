@@ -71,7 +71,14 @@ def after(stored: Stored, factor_before: int, factor: int, partitions: int = 2) 
 
 times = st.none() | st.integers(0, 50)
 marks = st.fixed_dictionaries(
-    {"event_timer_us": times, "wall_timer_us": times, "expiry_us": times, "closed_us": times}, optional={}
+    {
+        "event_timer_us": times,
+        "wall_timer_us": times,
+        "expiry_us": times,
+        "closed_us": times,
+        "punctuations": st.dictionaries(st.sampled_from(["event", "wall"]), st.tuples(st.integers(0, 9), st.integers(9, 20))),
+    },
+    optional={},
 )
 
 
@@ -108,6 +115,8 @@ def test_every_key_has_one_task_that_inherits_from_the_tasks_of_the_key(
             for field in ("event_timer_us", "wall_timer_us", "expiry_us"):
                 there, is_now = getattr(was, field), getattr(new, field)
                 assert there is None or is_now <= there, field  # an earlier look costs little, a later one is a loss
+            for clock, punctuations in was.punctuations.items():
+                assert new.punctuations[clock] <= punctuations
             assert was.closed_us is None or (new.closed_us is not None and new.closed_us >= was.closed_us)
             for ssp, time_us in was.watermarks.items():
                 assert new.watermarks[ssp] >= time_us

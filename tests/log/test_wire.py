@@ -73,6 +73,7 @@ CHECKPOINTS = st.builds(
     st.dictionaries(PARTITIONS, TEXTS, max_size=3),
     expiry_us=st.none() | TIMES,
     closed_us=st.none() | TIMES,
+    punctuations=st.dictionaries(st.sampled_from(["event", "wall"]), st.tuples(TIMES, TIMES)),
 )
 
 
@@ -172,7 +173,7 @@ KINDS: dict[str, tuple[Any, type]] = {
 
 
 LATER = {  # what older versions did not store
-    "checkpoint": {"expiry_us": None, "closed_us": None},
+    "checkpoint": {"expiry_us": None, "closed_us": None, "punctuations": {}},
     "job model": {"partitioned_by_users": (), "partitioned_otherwise": (), "databases": {}, "dropped": {}},
 }
 
@@ -193,7 +194,7 @@ def has_later_parts(checkpoint: dict[str, Any]) -> bool:
     """Whether a stored checkpoint has anything that version 0.1.0 did not write."""
     head = checkpoint["head"] or {"files": []}
     files = [name for file in head["files"] for name in file]
-    return bool({"expiry_us", "closed_us"} & checkpoint.keys() | {"covers", "slots", "whole"} & {*files, *head})
+    return bool({"expiry_us", "closed_us", "punctuations"} & checkpoint.keys() | {"covers", "slots", "whole"} & {*files, *head})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -165,3 +165,17 @@ def test_another_class_of_sub_keys_is_another_store(tmp_path: Path) -> None:
 def test_sub_keys_of_other_classes_are_refused() -> None:
     with pytest.raises(hr.TopologyError, match="expected str, bytes or int"):
         hr.MapStore("m", value=hr.Long(), sub=float)
+
+
+@pytest.mark.parametrize(("kind", "subs"), [(str, ["a", "é"]), (bytes, [b"", b"a"]), (int, [-1, 0])])
+def test_it_looks_like_a_dict_from_outside(kind: type, subs: list[Any], tmp_path: Path) -> None:
+    COMMANDS[:] = [("put", sub, number) for number, sub in enumerate(subs)]
+    app = app_of(kind, done, system=f"log:{tmp_path / 'log'}", state_uri=str(tmp_path / "state"))
+    with Driver(app, directory=tmp_path) as d:
+        for number in range(len(subs)):
+            d.send("in", "k", number)
+        d.run()
+        state = app.state("m")
+        assert state.get("k") == {sub: number for number, sub in enumerate(subs)}
+        assert state.get("k", sub=subs[1]) == d.store("m").get("k", sub=subs[1]) == 1
+        assert [(row["sub"], row["value"]) for row in state.to_arrow().to_pylist()] == [(subs[0], 0), (subs[1], 1)]

@@ -33,7 +33,8 @@ SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
 # them share their names on purpose, and so do the two `Serde`: the public one is generic.
 DEFINED_TWICE = frozenset(
     {
-        "KeyValueStoreView", "MapStoreView", "Metrics", "ProcessorContext", "Serde", "Timer", "WindowStoreView",
+        "KeyValueStoreView", "ListStoreView", "MapStoreView", "Metrics", "ProcessorContext", "Schedule", "Serde", "Timer",
+        "WindowStoreView",
         "batch_of", "changes_of", "column_of", "described", "entries_of", "key_of", "merged",
         "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "text_of", "type_of",
     }

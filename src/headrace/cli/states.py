@@ -200,7 +200,8 @@ def key_of_text(text: str, serde: Serde) -> Any:
 def entry_document(entry: StoredEntry) -> dict[str, Any]:
     """For programs."""
     window = None if entry.window is None else {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
-    known = {"task": entry.task, "window": window, "at": iso(entry.at_us), "sub": entry.sub or None, "value": entry.value}
+    sub = None if entry.sub == b"" else entry.sub
+    known = {"task": entry.task, "window": window, "at": iso(entry.at_us), "sub": sub, "value": entry.value}
     known["expires"] = iso(entry.expires_us)
     return {name: value for name, value in known.items() if value is not None or name == "value"}
 

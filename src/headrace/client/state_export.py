@@ -22,12 +22,12 @@ _FEW_AT_ONCE = 1_000  # where somebody may want no more
 def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
     """The entries (layout key, bytes) of a store. Values of a type that is not known beforehand get the one that they have;
     where they do not agree on any, the column `value` is their JSON text."""
-    remaining = iter(entries)
+    remaining = _values_of(form, entries)
     chunks = []
     while pairs := list(islice(remaining, _ROWS_AT_ONCE)):
         chunks.append(_chunk(form, pairs))
     table = _joined(chunks or [_chunk(form, [])])
-    if "sub" in table.column_names and not any(table.column("sub").to_pylist()):
+    if "sub" in table.column_names and not form.has_named_subs and not any(table.column("sub").to_pylist()):
         table = table.drop_columns(["sub"])
     return table
 
@@ -35,12 +35,16 @@ def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
 def rows_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[str, object]]:
     """The rows of that table one by one; no more entries are taken than are needed for the rows that are. A value is as those
     that are read with it allow."""
-    remaining = iter(entries)
+    remaining = _values_of(form, entries)
     while pairs := list(islice(remaining, _FEW_AT_ONCE)):
         for row in _chunk(form, pairs).to_pylist():
-            if not row.get("sub", True):
+            if not form.has_named_subs and not row.get("sub", True):
                 del row["sub"]
             yield row
+
+
+def _values_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    return ((layout, data) for layout, data in entries if form.is_value(split_state_key(layout)[1]))
 
 
 def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
@@ -53,6 +57,8 @@ def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
         columns["window_end"] = _times(window[1] for window in windows if window is not None)
     elif form.by_time:
         columns["at"] = _times(times)
+    elif form.has_named_subs:
+        columns["sub"] = pa.array([form.sub_of(sub) for _, sub in split], None if split else pa.null())
     else:
         columns["sub"] = pa.array([sub for _, sub in split], pa.binary())
     columns["value"] = _values(form, [data for _, data in pairs])

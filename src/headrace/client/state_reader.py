@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from headrace import wiring
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.application_client import named
-from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
+from headrace.client.store_form import GLOBAL, LIST, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
 from headrace.core.keys.key_layout import bucket_range, split_state_key, state_key
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+SubKey: TypeAlias = str | bytes | int
 _TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
 _T = TypeVar("_T")
 _D = TypeVar("_D")
@@ -74,13 +75,14 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """One entry under a key. `window` is (start, end) in µs, `at_us` the time in a window store, `sub` a sub-key."""
+    """One entry under a key. `window` is (start, end) in µs, `at_us` the time in a window store, `sub` a sub-key, or the number
+    of an entry of a list."""
 
     task: str
     value: Any
     window: tuple[int, int] | None = None
     at_us: int | None = None
-    sub: bytes = b""
+    sub: SubKey = b""
     expires_us: int | None = None
 
 
@@ -108,27 +110,31 @@ class StateView(Generic[V]):
         self._config, self._serdes = config, serdes
 
     @overload
-    def get(self, key: object, default: None = None, *, sub: str | bytes = b"") -> V | None: ...
+    def get(self, key: object, default: None = None, *, sub: SubKey = b"") -> V | None: ...
     @overload
-    def get(self, key: object, default: _D, *, sub: str | bytes = b"") -> V | _D: ...
+    def get(self, key: object, default: _D, *, sub: SubKey = b"") -> V | _D: ...
 
-    def get(self, key: Any, default: object = None, *, sub: str | bytes = b"") -> object:
+    def get(self, key: Any, default: object = None, *, sub: SubKey = b"") -> object:
         """The value under `key`, `default` without one.
 
         Of a windowed aggregate a dict, `WindowedKey` to value, over all windows of the key that are kept (or the value
-        of one, if `key` is the `WindowedKey` of a result); of a Processor's window store a dict from times in µs. `sub`: a
-        sub-key.
+        of one, if `key` is the `WindowedKey` of a result); of a Processor's window store a dict from times in µs, of its map
+        store one from sub-keys, of its list store a list. `sub`: a sub-key, whose value alone is read.
         """
         if isinstance(key, WindowedKey) and self.form().takes_windows_of(key):
             windows: Any = self.get(key.key) or {}
             return {found.start_us: value for found, value in windows.items()}.get(key.start_us, default)
-        entries = self.entries(key)
+        form, entries = self._retried(lambda committed, files: (committed.form, self._entries(committed, files, key)))
         if any(entry.window for entry in entries):
             return {WindowedKey(key, *entry.window): entry.value for entry in entries if entry.window}
         if any(entry.at_us is not None for entry in entries):
             return {entry.at_us: entry.value for entry in entries}
-        wanted = sub.encode() if isinstance(sub, str) else sub
-        return next((entry.value for entry in entries if entry.sub == wanted), default)
+        if entries and sub == b"" and form.has_named_subs:
+            if form.kind == LIST:
+                return [entry.value for entry in entries]
+            return {entry.sub: entry.value for entry in entries}
+        wanted = (sub, sub.encode()) if isinstance(sub, str) else (sub,)
+        return next((entry.value for entry in entries if entry.sub in wanted), default)
 
     def entries(self, key: Any) -> list[StoredEntry]:
         """All entries under `key`, by task, then by sub-key or time."""
@@ -203,7 +209,8 @@ class StateView(Generic[V]):
             for stored, data in sorted(_under(stored_key(prefix), committed.database, head, files).items()):
                 layout, value = (b"", b"") if data is None else entry_of(stored, data)
                 if layout.startswith(prefix):  # nothing deleted, and no other key that has the same digest
-                    found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
+                    sub = split_state_key(layout)[1]
+                    found += [_entry(form, str(task.name), sub, value)] if form.is_value(sub) else []
         return found
 
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
@@ -311,7 +318,7 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
     except HeadraceError as error:
         raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
     if not form.by_time:
-        return StoredEntry(task, value, sub=sub, expires_us=expires_us)
+        return StoredEntry(task, value, sub=form.sub_of(sub), expires_us=expires_us)
     at = form.time_of(sub)
     window = form.window_of(at, data)
     return StoredEntry(task, value, window, at if window is None else None, expires_us=expires_us)

@@ -38,7 +38,14 @@ JOINED = "joined"  # a record that waits for others: one byte before its value s
 LIMITED = "limited"  # an update that waits: its time, and a byte that says whether it is a value or a deletion
 VERSIONS = "versions"  # newest first: the byte says whether it is a value or a deletion
 WAITING = "waiting"  # a record that waits, with its headers
+LIST = "list"
 _NULL = 2
+_SUBS: Mapping[str, Callable[[bytes], Any]] = {
+    LIST: time_from,
+    "map-int": time_from,
+    "map-str": bytes.decode,
+    "map-bytes": bytes,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +90,19 @@ class StoreForm:
         """The time (µs) that a sub-key begins with, of a store that is by time."""
         time_us = time_from(sub[:TIME_BYTES])
         return ~time_us if self.kind == VERSIONS else time_us
+
+    @property
+    def has_named_subs(self) -> bool:
+        """Whether each entry is under a sub-key of a class that is known: a sub-key of a map, or a number of a list."""
+        return self.kind in _SUBS
+
+    def sub_of(self, sub: bytes) -> Any:
+        """A sub-key as it was given; of a list the number of an entry, which rises by 1 from one to the next."""
+        return _SUBS.get(self.kind, bytes)(sub)
+
+    def is_value(self, sub: bytes) -> bool:
+        """Whether an entry is a value, and not the numbers that a list keeps of itself."""
+        return self.kind != LIST or sub != b""
 
     @property
     def has_states(self) -> bool:

@@ -18,7 +18,7 @@ from headrace.model.tasks import TaskName
 def is_later(checkpoint: Checkpoint) -> bool:
     """Whether it has something that form 1 has no place for."""
     head = checkpoint.head
-    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None:
+    if checkpoint.expiry_us is not None or checkpoint.closed_us is not None or checkpoint.punctuations:
         return True
     return head is not None and (head.slots is not None or any(file.covers or file.slots for file in head.files))
 
@@ -57,6 +57,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spent_startpoints: dict[str, str] | tuple[()]  # an empty list in those of an older version
     expiry_us: int | msgspec.UnsetType | None = msgspec.UNSET
     closed_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    punctuations: dict[str, tuple[int, int]] | msgspec.UnsetType = msgspec.UNSET
 
 
 @lru_cache(maxsize=16_384)
@@ -88,6 +89,7 @@ def stored_checkpoint(checkpoint: Checkpoint, wire: int) -> StoredCheckpoint:
         by_text(checkpoint.spent_startpoints),
         msgspec.UNSET if checkpoint.expiry_us is None else checkpoint.expiry_us,
         msgspec.UNSET if checkpoint.closed_us is None else checkpoint.closed_us,
+        dict(sorted(checkpoint.punctuations.items())) or msgspec.UNSET,
     )
 
 
@@ -117,6 +119,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> Checkpoint:
         broadcast,
         None if stored.expiry_us is msgspec.UNSET else stored.expiry_us,
         None if stored.closed_us is msgspec.UNSET else stored.closed_us,
+        {} if stored.punctuations is msgspec.UNSET else stored.punctuations,
     )
 
 

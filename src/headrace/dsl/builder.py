@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import UnionType
 
-from headrace.core.topology.sub_topologies import short_name_of, stores_of
+from headrace.core.topology.shared_stores import check_shared
+from headrace.core.topology.sub_topologies import sharers_of, short_name_of, stores_of, sub_topologies_of
 from headrace.errors import TopologyError
 from headrace.model.names import NAME_LENGTH_MAX, RESERVED, checked_own_name
-from headrace.model.topology import Node, Repartition, Sink, Source, SourceKind, Topology
+from headrace.model.topology import Node, Process, Repartition, Sink, Source, SourceKind, StoreSpec, Topology
 
 _GENERATED_LENGTH_MAX = 120  # of a chain of kinds; beyond it the middle becomes a digest
 
@@ -98,9 +99,22 @@ class Builder:
         if name in self._stores:
             raise TopologyError(
                 f"store {name!r} of {kind}(): {self._stores[name]} has a store of that name",
-                "give this one another name: a store belongs to one operator",
+                "give this one another name: only processors share stores",
             )
         return name
+
+    def checked_processor_store(self, kind: str, store: StoreSpec) -> None:
+        """`store` if a new processor may have it: a store of its own, or one that it shares with other processors."""
+        of_processors = {one.name for node in self._nodes if isinstance(node, Process) for one in node.stores}
+        if store.name not in of_processors:
+            self.checked_store(kind, store.name)
+
+    def check_sharing(self, operator: str) -> None:
+        """`TopologyError` where a processor cannot share the stores that it does: they are declared differently, or the others
+        are in a sub-topology that can be no part of its own."""
+        check_shared(self._nodes)
+        if any(operator in sharers for sharers in sharers_of(self._nodes).values()):
+            sub_topologies_of(self.topology())
 
     def repartition_stream(self, name: str) -> str:
         """`<application>-<name>-repartition`, the suffix not doubled; refused where it exists in this application.

@@ -22,6 +22,7 @@ from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import (
     Filter,
     FlatMap,
@@ -82,6 +83,14 @@ class KStream(StreamJoins, Displayable):
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
         return KStream(self.app, self.flow.apply("peek", Peek, function, flows.WORKER, name))
 
+    def with_headers(self, function: Any, *, name: str | None = None) -> KStream:
+        """Give each record the headers that `function` returns, in place of its own: (name, value) pairs, or a mapping.
+
+        A value is bytes, text or None. A batch function or a Spark expression gives arrays of structs of `name` and `value`, as
+        the column `headers` is.
+        """
+        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, flows.ANY, name))
+
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
         behind = self.flow.apply("flat_map_values", FlatMapValues, function, flows.RECORD_ONLY, name, each=True, value=value)
@@ -136,7 +145,7 @@ class KStream(StreamJoins, Displayable):
         text = operator_text("process", own)
         specs = tuple(store.spec(flow.key.form) for store in declared.stores)
         for spec in specs:
-            flow.builder.checked_store(text, spec.name)
+            flow.builder.checked_processor_store(text, spec)
         given = declared.value if value is None else checked_serde(text, value)
         values = SerdeSlot(given, None if given else f"{text} ({processor.__qualname__})")
         keys = flow.key if key is None else SerdeSlot(checked_serde(text, key))
@@ -149,7 +158,10 @@ class KStream(StreamJoins, Displayable):
             key=keys.serde,
             value=values.serde,
         )
-        return KStream(self.app, flow.put("process", node, name, key=keys, value=values, rekeyed=key is not None))
+        with flow.builder.all_or_nothing():
+            behind = flow.put("process", node, name, key=keys, value=values, rekeyed=key is not None)
+            flow.builder.check_sharing(own)
+        return KStream(self.app, behind)
 
     def drop_duplicates(self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None) -> KStream:
         """Of the records of one key that are less than `within` apart in event time, keep the first that comes.

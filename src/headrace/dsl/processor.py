@@ -63,7 +63,7 @@ class WindowStore(Generic[V]):
 
 
 SUB_KEYS = (str, bytes, int)
-AnyStore: TypeAlias = "KeyValueStore | MapStore | WindowStore"
+AnyStore: TypeAlias = "KeyValueStore | ListStore | MapStore | WindowStore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +86,30 @@ class MapStore(Generic[V]):
         return StoreSpec(self.name, StoreKind.KEY_VALUE, form, self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class ListStore(Generic[V]):
+    """Declares a store of an ordered list of values under each key: to append one, or to take the first ones out, the others
+    are neither read nor written."""
+
+    name: str
+    value: Serde[V]
+
+    def __post_init__(self) -> None:
+        _check_store(self, "value", None)
+
+    def spec(self, key_form: str) -> StoreSpec:
+        return StoreSpec(self.name, StoreKind.KEY_VALUE, f"list key={key_form} value={self.value.form}", self.value)
+
+
 class Processor(Generic[KIn, VIn, KOut, VOut]):
     """One operator written by hand. Give the class to `KStream.process`, not an object of it.
 
     Define `process(record)` for one record at a time or `process_batch(batch)` for Arrow batches, not both. An object
     is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
 
-    `stores` lists the `KeyValueStore`, `MapStore` and `WindowStore` declarations; inside, `context.store(name)` gives the
-    store, which sees the current record's key only. Give it the declaration in place of the name, and type checkers know its
-    values.
+    `stores` lists the `KeyValueStore`, `ListStore`, `MapStore` and `WindowStore` declarations; inside, `context.store(name)`
+    gives the store, which sees the current record's key only. Give it the declaration in place of the name, and type checkers
+    know its values.
     """
 
     stores: ClassVar[Sequence[AnyStore]] = ()
@@ -174,7 +189,7 @@ def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore
             f"write stores = [...]: {processor.stores!r} in brackets",
         )
     for store in processor.stores:
-        if not isinstance(store, KeyValueStore | MapStore | WindowStore):
+        if not isinstance(store, KeyValueStore | ListStore | MapStore | WindowStore):
             raise TopologyError(
                 f"{processor.__name__}.stores: {store!r} is no store",
                 'list declarations such as hr.KeyValueStore("recent", value=hr.Json())',

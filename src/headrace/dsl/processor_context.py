@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from headrace.serdes.typed import K_co, V
 
 if TYPE_CHECKING:
-    from headrace.dsl.processor import KeyValueStore, MapStore, WindowStore
+    from headrace.dsl.processor import KeyValueStore, ListStore, MapStore, WindowStore
 
 D = TypeVar("D")
 R = TypeVar("R")
@@ -37,6 +37,12 @@ class KeyValueStoreView(Protocol[V]):
 
     def delete(self, *, sub: str | bytes = b"") -> None:
         """Forget the value; no error if there is none."""
+
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
+    def all(self) -> Iterator[tuple[object, V]]:
+        """(key, value) of all keys of the task, without what is under sub-keys, in an order of hashes; for punctuations."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[V | None]:
         """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
@@ -79,6 +85,55 @@ class MapStoreView(Protocol[V]):
     def clear(self) -> None:
         """Forget all sub-keys of the current key."""
 
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
+
+class ListStoreView(Protocol[V]):
+    """An ordered list of values under the current key."""
+
+    @property
+    def name(self) -> str: ...
+
+    def append(self, value: V) -> None:
+        """Put `value` behind the last one."""
+
+    def extend(self, values: Iterable[V]) -> None:
+        """Put `values` behind the last one, in their order."""
+
+    @overload
+    def get(self, index: int, default: None = None) -> V | None: ...
+    @overload
+    def get(self, index: int, default: D) -> V | D: ...
+
+    def get(self, index: int, default: object = None) -> object:
+        """The value at an index, from 0 on, or from -1 backwards; `default` where there is none."""
+
+    def range(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[V]:
+        """The values at `start` <= index < `stop`, as in a slice; with `reverse` from the last one on; at most `limit`."""
+
+    @overload
+    def pop_first(self, default: None = None) -> V | None: ...
+    @overload
+    def pop_first(self, default: D) -> V | D: ...
+
+    def pop_first(self, default: object = None) -> object:
+        """Take the first value out and give it; `default` where the list is empty."""
+
+    def trim(self, count: int) -> None:
+        """Take the first `count` values out, or all where there are fewer."""
+
+    def clear(self) -> None:
+        """Take all values of the current key out."""
+
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[V]: ...
+
 
 class WindowStoreView(Protocol[V]):
     """Values by time under the current key. Times are µs since the epoch; entries live for the store's retention."""
@@ -103,6 +158,9 @@ class WindowStoreView(Protocol[V]):
     def range(self, start: int, stop: int) -> list[tuple[int, V]]:
         """(time, value) pairs with start <= time < stop, in order of time."""
 
+    def keys(self) -> Iterator[object]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+
 
 class NamedStore(Protocol[V]):
     """A store of which a type checker knows the name alone: it may be of any kind, and its values of any type."""
@@ -117,6 +175,12 @@ class NamedStore(Protocol[V]):
     def range(self, *arguments: object, **options: object) -> list[tuple[int, V]]: ...
     def prefix_scan(self, prefix: str | bytes, **options: object) -> list[tuple[str, V]]: ...
     def clear(self) -> None: ...
+    def keys(self) -> Iterator[object]: ...
+    def all(self) -> Iterator[tuple[object, V]]: ...
+    def append(self, value: V) -> None: ...
+    def extend(self, values: Iterable[V]) -> None: ...
+    def pop_first(self, default: object = None) -> V: ...
+    def trim(self, count: int) -> None: ...
 
 
 class Counter(Protocol):
@@ -145,10 +209,17 @@ class Timer(Protocol[K_co]):
     def clock(self) -> str: ...
 
 
+class Schedule(Protocol):
+    """A callback that is called again and again, until it is cancelled."""
+
+    def cancel(self) -> None:
+        """Do not call it any more, until the processor's object is made again: after a restart `init` schedules it again."""
+
+
 class ProcessorContext(Protocol[K_co]):
     """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
 
-    `stream`, `partition` and `offset` are None while a timer fires.
+    `stream`, `partition` and `offset` are None while a timer fires, and in a punctuation; `key` there too, until it is set.
     """
 
     @property
@@ -175,6 +246,8 @@ class ProcessorContext(Protocol[K_co]):
     @overload
     def store(self, name: MapStore[StoredV]) -> MapStoreView[StoredV]: ...
     @overload
+    def store(self, name: ListStore[StoredV]) -> ListStoreView[StoredV]: ...
+    @overload
     def store(self, name: str) -> NamedStore: ...
 
     def store(self, name: Any) -> object:
@@ -197,6 +270,17 @@ class ProcessorContext(Protocol[K_co]):
 
         One of the same name, key and clock that is still to come is replaced.
         """
+
+    def schedule(
+        self, interval: str | timedelta, callback: Callable[[int], object], *, clock: Literal["event", "wall"] = "event"
+    ) -> Schedule:
+        """Call `callback(time)` each `interval`, such as "10 seconds", of event time or of the wall clock; for `init` alone.
+
+        It is called for the task as a whole, with a whole multiple of the interval in µs: the last one that time has passed.
+        """
+
+    def set_key(self, key: Any) -> None:
+        """Make `key`, which has state here, the current one until the punctuation at work ends: that of stores and timers."""
 
     def cancel_timer(self, name: str, clock: str = "event") -> None:
         """Forget a timer of the current key; no error if there is none."""

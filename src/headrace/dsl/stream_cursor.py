@@ -7,8 +7,8 @@ took them out; whether a key's rows are in one partition, or what set them apart
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, is_typeddict
 
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import function_of, returned, returned_pair
@@ -202,9 +202,10 @@ def _serde_of_path(function: Function, flow: StreamCursor) -> Serde | None:
 def checked_serde(operator: str, given: Any) -> Serde:
     """`given` if it is a serde."""
     if isinstance(given, type):
-        named = _OF_PYTHON.get(given) or (
-            f"hr.{given.__name__}()" if given.__module__.startswith("headrace.") else "hr.String(), or another"
-        )
+        named = _OF_PYTHON.get(given) or (f"hr.{given.__name__}()" if given.__module__.startswith("headrace.") else None)
+        if named is None:
+            has_fields = is_dataclass(given) or hasattr(given, "__struct_fields__") or is_typeddict(given)
+            named = f"hr.Json({given.__name__})" if has_fields else "hr.String(), or another"
         raise TopologyError(f"{operator}: {given.__name__} is a class where a serde is expected", f"write {named}")
     if (why := unfit(given)) is not None:
         raise TopologyError(

@@ -29,7 +29,7 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state, timers and marks. `watermark_us`: the task's as it was before the round.
+    SSP number), the head of its state, timers, punctuations and marks. `watermark_us`: the task's as it was before the round.
     `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
     the replay that the task is in (`core.rewind.replays`). `held_files`: so many of the head's files, the first ones, are to
     stay as they are: local stores of another elasticity factor are being made of them."""
@@ -47,6 +47,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     expiry_us: int | None = None
     closed_us: int | None = None
     held_files: int = 0
+    punctuations: dict[str, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

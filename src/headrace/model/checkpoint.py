@@ -175,6 +175,7 @@ class Checkpoint:
     `event_timer_us`, `wall_timer_us`: when the earliest timer of each clock is due, None without one.
     `expiry_us`: not after the time from which the next entry of the state is expired, None where none will be.
     `closed_us`: the highest watermark at which a final result of a window was given, None before the first.
+    `punctuations`: by clock from when on they are not done, and when the next one is due (`core.rounds.punctuations`).
     `spent_startpoints`: per SSP the id of the startpoint that its position began at, since it has moved from there.
     """
 
@@ -190,3 +191,13 @@ class Checkpoint:
     broadcast: frozenset[str] = frozenset()
     expiry_us: int | None = None
     closed_us: int | None = None
+    punctuations: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def due_us(self) -> tuple[int | None, int | None]:
+        """When something is due by event time and by the wall clock, a timer or a punctuation; None where nothing will be."""
+        return self._earliest("event", self.event_timer_us), self._earliest("wall", self.wall_timer_us)
+
+    def _earliest(self, clock: str, timer_us: int | None) -> int | None:
+        due_us = self.punctuations[clock][1] if clock in self.punctuations else None
+        return min((time_us for time_us in (timer_us, due_us) if time_us is not None), default=None)

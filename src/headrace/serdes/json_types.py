@@ -47,6 +47,11 @@ def type_of_class(given: Any) -> SparkType | None:
         return None
 
 
+def name_of_class(given: Any) -> str:
+    """What a class, or an annotation made of classes, is called."""
+    return str(getattr(given, "__qualname__", None) or given)
+
+
 def _type_of(info: inspect.Type, inside: frozenset[Any]) -> SparkType:
     if type(info) in _SCALARS:
         return ScalarType(_SCALARS[type(info)])

@@ -15,7 +15,7 @@ from headrace.serdes import ddl
 from headrace.serdes.binary_arrays import as_array, as_binary
 from headrace.serdes.ddl import SparkType
 from headrace.serdes.deferred import pa
-from headrace.serdes.json_types import type_of_class
+from headrace.serdes.json_types import name_of_class, type_of_class
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
@@ -24,7 +24,7 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class MessagePack(Generic[V]):
-    """MessagePack as `T`: a msgspec.Struct, a dataclass, a TypedDict, or any value at all.
+    """MessagePack as `T`: a msgspec.Struct, a dataclass, a TypedDict, a union or list of such, or any value at all.
 
     With a class the values are instances of it, with its own defaults; bytes that hold another are a failure. Aware datetimes
     are MessagePack's timestamps, others are texts. Equal values are equal bytes: fields are written in declared order, the keys
@@ -36,7 +36,7 @@ class MessagePack(Generic[V]):
     @overload
     def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
     @overload
-    def __init__(self: MessagePack[Any], T: None = None) -> None: ...  # noqa: N803
+    def __init__(self: MessagePack[Any], T: Any = None) -> None: ...  # noqa: N803
 
     def __init__(self, T: Any = None) -> None:  # noqa: N803
         self._given = T
@@ -44,7 +44,7 @@ class MessagePack(Generic[V]):
         if T is None:
             self._decoder = msgspec.msgpack.Decoder()
             return
-        if not isinstance(T, type):
+        if isinstance(T, str):
             raise SchemaError(
                 f"MessagePack({T!r}): expected a class",
                 "give a msgspec.Struct, a dataclass, a TypedDict, or nothing for any value",
@@ -54,20 +54,20 @@ class MessagePack(Generic[V]):
 
     @property
     def form(self) -> str:
-        return "messagepack" if self._given is None else f"messagepack<{self._given.__qualname__}>"
+        return "messagepack" if self._given is None else f"messagepack<{name_of_class(self._given)}>"
 
     @property
     def spark_type(self) -> str | None:
         return None if self._type is None else ddl.to_ddl(self._type)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessagePack) and self._given is other._given
+        return isinstance(other, MessagePack) and self._given == other._given
 
     def __hash__(self) -> int:
         return hash((MessagePack, self._given))
 
     def __repr__(self) -> str:
-        return f"MessagePack({'' if self._given is None else self._given.__qualname__})"
+        return f"MessagePack({'' if self._given is None else name_of_class(self._given)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (MessagePack, (self._given,))

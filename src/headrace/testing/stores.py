@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
+from headrace.client.state_reader import SubKey
 from headrace.client.store_form import StoreForm
 from headrace.core.keys.key_layout import split_state_key, state_key, time_bytes
 from headrace.errors import HeadraceError, SerdeError, StateError
@@ -23,15 +24,16 @@ class StoredView(Generic[K, V]):
     """
 
     def __init__(self, name: str, form: StoreForm, entries: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:
-        self.name, self._form, self._entries = name, form, entries
+        self.name, self._form, self._stored = name, form, entries
 
     @overload
-    def get(self, key: object, default: None = None, *, sub: str | bytes = b"", at: int | None = None) -> V | None: ...
+    def get(self, key: object, default: None = None, *, sub: SubKey = b"", at: int | None = None) -> V | None: ...
     @overload
-    def get(self, key: object, default: D, *, sub: str | bytes = b"", at: int | None = None) -> V | D: ...
+    def get(self, key: object, default: D, *, sub: SubKey = b"", at: int | None = None) -> V | D: ...
 
-    def get(self, key: Any, default: object = None, *, sub: str | bytes = b"", at: int | None = None) -> object:
-        """The value under `key`; `sub` is a Processor's sub-key, `at` (µs) the start of a window or a time.
+    def get(self, key: Any, default: object = None, *, sub: SubKey = b"", at: int | None = None) -> object:
+        """The value under `key`; `sub` is a Processor's sub-key, or the number of a list's entry, `at` (µs) the start of a
+        window or a time.
 
         For a windowed aggregate `key` may be the `hr.WindowedKey` of the result.
         """
@@ -41,7 +43,7 @@ class StoredView(Generic[K, V]):
             key, at = key.key, start
         if self._form.by_time and at is None:
             raise ValueError(f"store {self.name!r} keeps values by time: give at=, the time in µs")
-        under = time_bytes(at) if at is not None else sub.encode() if isinstance(sub, str) else sub
+        under = time_bytes(at) if at is not None else _bytes_of(sub)
         wanted = [state_key(self._form.key.encode(key), under + end) for end in ends]
         found = {layout: data for layout, data in self._entries() if layout in wanted}
         return next((self._form.value_of(found[layout])[0] for layout in reversed(wanted) if layout in found), default)
@@ -60,12 +62,20 @@ class StoredView(Generic[K, V]):
         found: list[tuple[Any, V]] = []
         for layout, data in self._entries():
             key_bytes, sub = split_state_key(layout)
-            key, under = self._form.key.decode(key_bytes), self._form.time_of(sub) if self._form.by_time else sub
+            key = self._form.key.decode(key_bytes)
+            under = self._form.time_of(sub) if self._form.by_time else self._form.sub_of(sub)
             found.append((key if under == b"" else (key, under), self._form.value_of(data)[0]))
         return found
 
     def __len__(self) -> int:
         return sum(1 for _ in self._entries())
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        return ((layout, data) for layout, data in self._stored() if self._form.is_value(split_state_key(layout)[1]))
+
+
+def _bytes_of(sub: SubKey) -> bytes:
+    return time_bytes(sub) if isinstance(sub, int) else sub.encode() if isinstance(sub, str) else sub
 
 
 def serdes_of(stream: str, topology: Topology, dead_letter_stream: str | None) -> tuple[Serde | None, Serde | None]:

@@ -391,7 +391,8 @@ class _Container:
             ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
             for ssp, position in plan.positions.items()
         }
-        return checkpoint_of(self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.times_us)
+        made = checkpoint_of(self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.times_us)
+        return replace(made, punctuations=task_run.punctuations)
 
     def _end_of(self, task_run: TaskRun, ssp: int) -> int:
         """Up to where a task came in an SSP that the round reads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,10 @@ import numpy as np
 
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
+from headrace.core.rounds.punctuations import begins_us, next_at
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.program import Program
-from headrace.core.topology.sub_topologies import stores_of
+from headrace.core.topology.sub_topologies import sharers_of, stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
 from headrace.model import topology as t
 from headrace.model.table_operators import ForeignKeyResults, LimitUpdates, VersionedTable
@@ -25,6 +26,7 @@ from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired, move_old_marks
+from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.operators.timer_store import Timers
 from headrace.worker.outputs import FINISH, RECORDS, TaskOutputs, output_table
@@ -35,6 +37,7 @@ from headrace.worker.waiting import thread_ready_s
 
 if TYPE_CHECKING:
     from headrace.worker.ports import WorkerPorts
+    from headrace.worker.task_queues import Part
 
 class FarTimes:
     """The event times that lie far from their records' own, as one container has found them; the driver warns of them.
@@ -97,6 +100,7 @@ class TaskRun:
         self.times_us = {"event": plan.event_timer_us, "wall": plan.wall_timer_us}
         self.times_us |= {"expiry": plan.expiry_us, "closed": plan.closed_us}
         self.timers = Timers(self, self.times_us)
+        self.punctuations = dict(plan.punctuations)
         self.outputs = outputs
         self.program = program
         self._marked_endpoints = program.marked_endpoints
@@ -113,6 +117,7 @@ class TaskRun:
         holding = [n for n in program.nodes if isinstance(n, t.Suppress | LimitUpdates)]
         self._suppressing = {timer_owner(n.store.kept_in): n.name for n in holding}
         self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
+        self._shares_stores = bool(sharers_of(program.nodes))
         self._keeps_marks = self._expires or bool(self._suppressing)
         self._windows = {
             n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
@@ -201,6 +206,7 @@ class TaskRun:
         if self._versions:  # what waited for them has been joined
             self._expire()
         self._fire("wall", due_us | {"wall": self.now_us})
+        self._punctuate(due_us | {"wall": self.now_us})
 
     def _expire(self, but: Collection[str] = ()) -> None:
         expired = delete_expired(self, self.watermark_us, self._windows, self._timed, but) if self._expires else 0
@@ -216,11 +222,48 @@ class TaskRun:
             # None: the operator was edited away while a timer was pending.
             self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
 
-    def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
-        rows.rank = np.arange(self._rank, self._rank + len(rows))
-        self._rank += len(rows)
-        self.feed_ranked(endpoint, rows, prepared)
-        self.graph.batch_end()
+    def _punctuate(self, until_us: Mapping[str, int]) -> None:
+        """Call the punctuations that are due. Those of a processor that is made in this round begin behind it: else they would
+        be called or not after what is left of a round that failed."""
+        if not self.punctuations:
+            return
+        processors = self._processors()
+        for processor in processors:
+            processor.ready()
+        for clock, (from_us, due_us) in self.punctuations.items():
+            if clock not in until_us or from_us > until_us[clock]:
+                continue
+            if due_us <= until_us[clock]:
+                self.count("punctuations", sum(each.punctuate(clock, from_us, until_us[clock]) for each in processors))
+            self.punctuations[clock] = until_us[clock] + 1, due_us
+
+    def _settle_punctuations(self) -> None:
+        """When the next ones are due, of the processors that are at work in this round."""
+        schedules = [one for processor in self._processors() for one in processor.schedules]
+        for clock in sorted({*self.punctuations, *(one.clock for one in schedules)}):
+            from_us, _ = self.punctuations.pop(clock, (begins_us(clock, self.now_us), 0))
+            due_us = next_at((one.interval_us for one in schedules if one.clock == clock), from_us)
+            if due_us is not None:
+                self.punctuations[clock] = from_us, due_us
+
+    def _processors(self) -> list[ProcessOperator]:
+        return [operator for operator in self.graph.operators.values() if isinstance(operator, ProcessOperator)]
+
+    def feed(self, parts: Sequence[Part]) -> None:
+        """Process rows as they come, batch by batch."""
+        for part in parts:
+            part.rows.rank = np.arange(self._rank, self._rank + len(part.rows))
+            self._rank += len(part.rows)
+            self.feed_together([part])
+
+    def feed_together(self, parts: Sequence[Part]) -> None:
+        """Process a batch of rows that have a rank: those of each endpoint. Where operators share a store each record of a key
+        goes through all of them before the next one of the key: else what one sees of the other's writes would hang on where a
+        batch ends."""
+        for batch in _with_distinct_keys(parts) if self._shares_stores else (parts,):
+            for part in batch:
+                self.feed_ranked(part.endpoint, part.rows, part.is_prepared)
+            self.graph.batch_end()
 
     def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
         self.outputs.section = RECORDS
@@ -237,5 +280,23 @@ class TaskRun:
         for number, operator in enumerate(self.graph.operators.values()):
             self.outputs.section = FINISH + number
             operator.finish()
+        self._settle_punctuations()
         if self.state_if_open is not None:
             self.timers.settle()
+
+
+def _with_distinct_keys(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The rows of a batch in their order, as batches in which no key occurs twice."""
+    keys = [part.rows.key.bytes()[0].to_pylist() for part in parts]
+    places = [(rank, number, at) for number, part in enumerate(parts) for at, rank in enumerate(part.rows.rank.tolist())]
+    starts, stops, seen = [0] * len(parts), [0] * len(parts), set[bytes]()
+    for _, number, at in [*sorted(places), (0, -1, 0)]:
+        key = keys[number][at] if number >= 0 else None
+        if number < 0 or key in seen:
+            bounds = zip(parts, starts, stops, strict=True)
+            yield [part._replace(rows=part.rows.slice(start, stop)) for part, start, stop in bounds if start < stop]
+            starts, seen = list(stops), set()
+        if number >= 0:
+            stops[number] = at + 1
+        if key is not None:
+            seen.add(key)

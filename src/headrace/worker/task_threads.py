@@ -210,11 +210,8 @@ class TaskThreads:
 
     def _taken(self, run: TaskRun, turn: Turn, parts: list[Part]) -> int:
         if not turn.queue.is_merging:
-            for part in parts:
-                run.feed(part.endpoint, part.rows, part.is_prepared)
+            run.feed(parts)
         else:
             parts = turn.queue.taken(turn.size)
-            for part in parts:
-                run.feed_ranked(part.endpoint, part.rows, part.is_prepared)
-            run.graph.batch_end()
+            run.feed_together(parts)
         return sum(len(part.rows) for part in parts)

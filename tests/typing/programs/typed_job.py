@@ -25,13 +25,20 @@ class Streak(hr.Processor[str, Flight, str, Late]):
     late = hr.KeyValueStore("late", value=hr.Long(), ttl="30 days")
     last = hr.KeyValueStore("last", value=hr.Json(Flight))
     delays = hr.WindowStore("delays", value=hr.Double())
-    stores = (late, last, delays)
+    recent = hr.ListStore("recent", value=hr.Json(Flight))
+    by_number = hr.MapStore("by-number", value=hr.Json(Flight), sub=int)
+    stores = (late, last, delays, recent, by_number)
 
     def init(self, context: hr.ProcessorContext[str]) -> None:
         self.context = context
         self.counts = context.store(self.late)
         self.flights = context.store(self.last)
         self.by_time = context.store(self.delays)
+        self.listed = context.store(self.recent)
+        self.hourly = context.schedule("1 hour", self.on_hour, clock="wall")
+        assert_type(self.hourly, hr.Schedule)
+        assert_type(self.listed, hr.ListStoreView[Flight])
+        assert_type(context.store(self.by_number), hr.MapStoreView[Flight])
         self.model = context.resource(lambda: {"ua": 1.5})
         assert_type(self.counts, hr.KeyValueStoreView[int])
         assert_type(self.flights, hr.KeyValueStoreView[Flight])
@@ -56,6 +63,16 @@ class Streak(hr.Processor[str, Flight, str, Late]):
         self.context.metrics.counter("late")(1)
         self.context.timer("silent", after="1 hour", clock="wall")
         self.context.forward(value={"late": count}, to="after")
+
+    def on_hour(self, at_us: int) -> None:
+        for key, count in self.counts.all():
+            assert_type(count, int)
+            self.context.set_key(key)
+            self.listed.append(Flight("UA", 1.0))
+            assert_type(self.listed.pop_first(), Flight | None)
+            assert_type(self.listed.range(-2, reverse=True), list[Flight])
+            assert_type([flight.carrier for flight in self.listed], list[str])
+        self.hourly.cancel()
 
     def on_timer(self, timer: hr.Timer[str]) -> None:
         assert_type(timer.key, str)

@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from headrace.adapters.spark.refusals import VISIBLE, refused
+from headrace.core.rewind.replays import REPLAY_HEADERS
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US
 from headrace.core.topology.program import EndpointSide
 from headrace.errors import TopologyError
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
 HEADERS = "array<struct<name:string,value:binary>>"
@@ -152,6 +154,8 @@ def _applied(rows: Any, node: Node, source: Source) -> Any:
             return tried("select_key", function, lambda made: changed("key", made))
         case MapValues(function=function):
             return tried("map_values", function, lambda made: changed("value", made))
+        case SetHeaders(function=function):
+            return tried("with_headers", function, lambda made: changed("headers", made.cast(HEADERS)))
         case Transform():
             return _transformed(rows, node, source)
         case _:
@@ -268,7 +272,7 @@ def selected(
         F.col("_at.ssp").alias("ssp"),
         F.col("_at.offset").alias("offset"),
         F.unix_micros("timestamp").alias("timestamp_us"),
-        F.col("_at.headers").alias("headers"),
+        (_made_headers() if any(side.headers_changed for side in sides) else F.col("_at.headers")).alias("headers"),
     ]
     own_us = F.col("_at.timestamp_us") if own_times else None if own_times is None else F.lit(None)
     if is_elastic:
@@ -283,6 +287,14 @@ def selected(
         if len(numbers) > 1:
             common.append(F.col(f"kept_{number}"))
     return _placed(rows, common, own_us, taken, count, types)
+
+
+def _made_headers() -> Any:
+    """Those that the chain gives; the mark of a replay stays with its record."""
+    marks = F.filter("_at.headers", lambda header: header["name"].isin(*REPLAY_HEADERS))
+    made, none = F.col("headers").cast(HEADERS), F.array().cast(HEADERS)
+    others = F.filter(F.coalesce(made, none), lambda header: ~header["name"].isin(*REPLAY_HEADERS))
+    return F.when(F.size(F.coalesce(marks, none)) > 0, F.concat(others, marks)).otherwise(made)
 
 
 def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool, is_elastic: bool) -> Any:

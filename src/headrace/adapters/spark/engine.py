@@ -31,6 +31,7 @@ from headrace.core.topology.engine_prefix import passes_all
 from headrace.errors import HeadraceError, SetupError
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, RestoreWork, WorkerCheck
 from headrace.exchange.messages import Summary, encoded
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
@@ -331,7 +332,7 @@ class SparkEngine:
             shared: dict[str, list[int]] = {}
             for number in chained:
                 source, chain = program.source(number), program.endpoints[number].chain
-                is_by_itself = any(isinstance(node, Transform) for node in chain)
+                is_by_itself = any(isinstance(node, Transform | SetHeaders) for node in chain)
                 if len(chained) > 1 and not is_by_itself and columns.is_row_by_row(self._rows_like(source, chain)):
                     shared.setdefault(source.name, []).append(number)
                 else:

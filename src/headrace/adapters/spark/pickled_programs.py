@@ -10,6 +10,8 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from headrace.adapters.spark.pickled_classes import pickled_by_value
+
 
 def program_bytes(program: Any, is_cluster: bool) -> bytes:
     """A `core.topology.program.Program` without what stays in the driver. `is_cluster`: workers are on other machines, where
@@ -24,8 +26,7 @@ def program_bytes(program: Any, is_cluster: bool) -> bytes:
                 own[module.__name__] = module
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
-    made: bytes = cloudpickle.dumps(program.without_columns())
-    return made
+    return pickled_by_value(program.without_columns())
 
 
 def _modules_of_functions(program: Any) -> Iterator[ModuleType]:

@@ -189,7 +189,14 @@ def _joined(parents: Sequence[Checkpoint], name: TaskName, by: Recut) -> Checkpo
         frozenset() if name.bucket is None else by.broadcast & {ssp.stream for ssp in newest.positions},
         _earliest(one.expiry_us for one in parents),
         max((one.closed_us for one in parents if one.closed_us is not None), default=None),
+        _punctuations(parents),
     )
+
+
+def _punctuations(parents: Sequence[Checkpoint]) -> dict[str, tuple[int, int]]:
+    """Those of the task that has come least far: for keys of another one may be called once more."""
+    clocks = sorted({clock for one in parents for clock in one.punctuations})
+    return {clock: min(one.punctuations[clock] for one in parents if clock in one.punctuations) for clock in clocks}
 
 
 def _earliest(times_us: Iterable[int | None]) -> int | None:

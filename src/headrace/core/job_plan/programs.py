@@ -16,7 +16,8 @@ from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.model.job_model import JobModel
-from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Transform
+from headrace.model.stream_operators import SetHeaders
+from headrace.model.topology import MapValues, Process, Repartition, SelectKey, Sink, Source, SourceKind, Transform
 
 
 def programs(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -79,7 +80,7 @@ def _program_of(
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
         dead_letter=dead_letter,
         stateful=has_state(sub),
-        key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
+        key_serdes={n.name: sides[n.parents[0]][0] for n in sub.nodes if is_stateful(n) or isinstance(n, Process)},
         removed_stores=emptied_databases(model, sub.title),
         read_by_the_job=frozenset(source.stream for source in topology.sources),
         emission=emission_of(topology.nodes),
@@ -110,4 +111,5 @@ def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sid
         any(isinstance(node, (SelectKey, Transform)) for node in endpoint.chain),
         any(isinstance(node, (MapValues, Transform)) for node in endpoint.chain),
         parts | {"key"} if is_elastic else parts,
+        any(isinstance(node, (SetHeaders, Transform)) for node in endpoint.chain),
     )

@@ -216,6 +216,7 @@ def rewound(checkpoint: Checkpoint, version: StateVersion) -> Checkpoint:
         wall_timer_us=past.wall_timer_us,
         expiry_us=past.expiry_us,
         closed_us=past.closed_us,
+        punctuations=past.punctuations,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from headrace.core.topology.partition_families import meetings_of
 from headrace.core.topology.partitioning import same_partitioner
-from headrace.core.topology.sub_topologies import SubTopology
+from headrace.core.topology.sub_topologies import SubTopology, sharers_of
 from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
 from headrace.model.names import partitions_text
@@ -33,13 +33,18 @@ def check_co_partitioned(
     by_users = partitioners or {}
     owners: dict[str, dict[int, set[TaskName]]] = {}
     meetings = meetings_of([sub])
+    sharing = {
+        name: f"shares store {store!r} with {', '.join(map(repr, {*names} - {name}))}"
+        for store, names in sharers_of(sub.nodes).items()
+        for name in names
+    }
     for task in tasks:
         if task.name.bucket is not None and task.name.bucket.index > 0:
             continue  # a key's bucket is the same in all streams, so whole tasks are all that matters
         for ssp in task.partitions:
             owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name.whole)
     for operator, streams in {**meetings.joined, **meetings.keyed}.items():
-        does = "joins by key" if operator in meetings.joined else "keeps state by key"
+        does = "joins by key" if operator in meetings.joined else sharing.get(operator, "keeps state by key")
         everywhere = {frozenset(names) for stream in streams for names in owners[stream].values()}
         if len(everywhere) == 1:  # one task, or the same ones, for all of it
             continue

@@ -15,6 +15,7 @@ from headrace.core.topology.engine_prefix import runs_in_jvm
 from headrace.core.topology.partition_counts import Stated, StatedCount, stated_counts_of
 from headrace.core.topology.partition_families import count_requests_of
 from headrace.core.topology.sub_topologies import (
+    SubTopology,
     has_state,
     short_name_of,
     stores_of,
@@ -25,6 +26,7 @@ from headrace.model import topology as nodes
 from headrace.model.durations import duration_text, time_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.table_operators import (
     ForeignKeyResults,
     GroupTable,
@@ -47,6 +49,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.FlatMap: ("flat_map", "function", "key", "value"),
     nodes.SelectKey: ("select_key", "function", "key"),
     nodes.Peek: ("peek", "function"),
+    SetHeaders: ("with_headers", "function"),
     nodes.Merge: ("merge",),
     nodes.Split: ("split", "predicates"),
     nodes.SplitOutput: ("split-output", "output"),
@@ -85,7 +88,7 @@ def description_of(topology: Topology) -> TopologyDescription:
             "reads": list(sub.reads),
             "writes": sorted({_detail(sink, "stream") for sink in sub.sinks} | set(sub.writes)),
             "operators": [_operator(topology.application, node, counts) for node in sub.nodes],
-            "stores": [_store(store, node) for node in sub.nodes for store in stores_of(node)],
+            "stores": _stores(sub),
         }
         for sub in subs
     ]
@@ -230,6 +233,12 @@ def _windows(windows: AnyWindows) -> dict[str, Any]:
             lengths = {"size": duration_text(windows.size_us), "advance": duration_text(windows.advance_us)}
     grace = None if windows.grace_us is None else duration_text(windows.grace_us)
     return {**lengths, "grace": grace, "kept": duration_text(windows.kept_us)}
+
+
+def _stores(sub: SubTopology) -> list[StoreDescription]:
+    """Each once: processors may share one."""
+    described = {store.name: _store(store, node) for node in sub.nodes for store in stores_of(node)}
+    return list(described.values())
 
 
 def _store(store: StoreSpec, node: Node) -> StoreDescription:

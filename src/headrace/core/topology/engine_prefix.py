@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import (
     Aggregate,
     AggregateKind,
@@ -45,6 +46,8 @@ def runs_in_jvm(node: Node) -> bool:
     """Whether an operator is one that Spark's engine runs."""
     match node:
         case Filter(predicate=function) | MapValues(function=function) | SelectKey(function=function):
+            return function.in_jvm
+        case SetHeaders(function=function):
             return function.in_jvm
         case Transform():
             return True

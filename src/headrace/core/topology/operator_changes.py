@@ -118,7 +118,9 @@ def changes_between(before: Sequence[RunOperator] | None, now: Sequence[RunOpera
     for one in now:  # parents first: so their new names are known
         if one.name in old_names:
             continue
-        match = next((other for other in removed if _is_same(other, one, renamed)), None)
+        alike = [other for other in removed if _is_same(other, one, renamed)]
+        # of several that shared a store the one that reads the same
+        match = next((other for other in alike if _reads_alike(other, one, renamed)), alike[0] if alike else None)
         if match is None:
             added.append(one.name)
         else:

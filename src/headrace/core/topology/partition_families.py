@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.core.topology.sub_topologies import Families, SubTopology, families_of, meets_by_key
+from headrace.core.topology.sub_topologies import Families, SubTopology, families_of, meets_by_key, sharers_of
 from headrace.model.topology import Join, Repartition
 
 
@@ -54,12 +54,16 @@ def count_requests_of(subs: Collection[SubTopology]) -> CountRequests:
 
 
 def meetings_of(subs: Iterable[SubTopology]) -> Meetings:
-    """What meets where. Of a broadcast stream every task has all: it meets everything, and counts nowhere."""
+    """What meets where. Of a broadcast stream every task has all: it meets everything, and counts nowhere. Operators that share
+    a store have state of all that comes to any of them."""
     joined: dict[str, tuple[str, ...]] = {}
     keyed: dict[str, tuple[str, ...]] = {}
     merged: dict[str, tuple[str, ...]] = {}
     for sub in subs:
         feeding = _feeding(sub)
+        for names in sharers_of(sub.nodes).values():
+            together = set().union(*(feeding[name] for name in names))
+            feeding |= dict.fromkeys(names, together)
         for node in sub.nodes:
             if len(feeding[node.name]) > 1:
                 kind = merged if not meets_by_key(node) else joined if isinstance(node, Join) else keyed

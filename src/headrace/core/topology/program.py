@@ -15,13 +15,15 @@ from headrace.model.topology import ForEachRound, Node, Source
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
     """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read). `parts`: the
-    parts of the records that are used (`core.topology.engine_prefix`); the others may be null."""
+    parts of the records that are used (`core.topology.engine_prefix`); the others may be null. `headers_changed`: the chain may
+    have made the headers."""
 
     key: Serde | None
     value: Serde | None
     key_changed: bool
     value_changed: bool
     parts: frozenset[str] = PARTS
+    headers_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +31,8 @@ class Program:
     """One sub-topology as a container needs it. `id` names it for caches of worker processes.
 
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
-    `key_serdes`: operators with state to the serde of the keys that reach them; `removed_stores`: stores that the
-    application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
+    `key_serdes`: operators with state, and processors, to the serde of the keys that reach them; `removed_stores`: stores that
+    the application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
     `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose

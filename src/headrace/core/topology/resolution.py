@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.core.topology.compatibility import with_spark_types
 from headrace.core.topology.engine_prefix import ALL, runs_in_jvm
+from headrace.core.topology.shared_stores import check_shared
 from headrace.errors import TopologyError
 from headrace.model import topology as t
 from headrace.model.serde import Serde
@@ -111,6 +112,7 @@ def resolved(
         if isinstance(node, t.Repartition):
             streams[node.stream] = (node.key, node.value)
         nodes.append(node)
+    check_shared(nodes)
     return t.Topology(topology.application, tuple(nodes)), sides
 
 

@@ -41,6 +41,7 @@ _KINDS = {
     "suppress": "results of windows that are not closed",
     "window": "a WindowStore's values",
     "key-value": "a KeyValueStore's values",
+    "list": "a ListStore's values",
     "map-str": "a MapStore's values, by texts",
     "map-bytes": "a MapStore's values, by bytes",
     "map-int": "a MapStore's values, by numbers",

@@ -83,6 +83,15 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
             return ()
 
 
+def sharers_of(nodes: Iterable[t.Node]) -> dict[str, tuple[str, ...]]:
+    """The stores that several operators share, and these; they are all processors (`dsl.builder`)."""
+    holders: dict[str, list[str]] = {}
+    for node in nodes:
+        for store in stores_of(node):
+            holders.setdefault(store.name, []).append(node.name)
+    return {store: tuple(names) for store, names in holders.items() if len(names) > 1}
+
+
 def broadcast_databases(nodes: Iterable[t.Node]) -> frozenset[str]:
     """The databases of a sub-topology's stores that are whole in every task: of what comes of broadcast streams alone."""
     shared, found = set[str](), set[str]()
@@ -174,10 +183,12 @@ def ancestors_of(topology: t.Topology, name: str) -> t.Topology:
 
 
 def _parts(topology: t.Topology) -> list[tuple[t.Node, ...]]:
-    """The connected parts, where all external sources count as connected; but a global table is where it is joined."""
+    """The connected parts, where all external sources count as connected, and operators that share a store; but a global table
+    is where it is joined."""
     by_name = {node.name: node for node in topology.nodes}
     external = [node.name for node in topology.nodes if _is_external(node)]
-    part_of = families_of(by_name, [*((node.name, *node.parents) for node in topology.nodes), external])
+    meetings = [*((node.name, *node.parents) for node in topology.nodes), external, *sharers_of(topology.nodes).values()]
+    part_of = families_of(by_name, meetings)
     alone = sorted(part for part in {*part_of.values()} if _has_global_tables_only([by_name[name] for name in part]))
     if alone:
         home = part_of[external[0]] if external else alone[0]
@@ -207,7 +218,7 @@ def _sub_topology(application: str, nodes: tuple[t.Node, ...]) -> SubTopology:
         name=name,
         nodes=nodes,
         sources=sources,
-        stores=tuple(store for node in nodes for store in stores_of(node)),
+        stores=tuple({store.name: store for node in nodes for store in stores_of(node)}.values()),
         sinks=tuple(node for node in nodes if isinstance(node, t.Sink)),
         reads=tuple(sorted({source.stream for source in sources})),
         writes=tuple(sorted({node.stream for node in nodes if isinstance(node, t.Repartition)})),
@@ -239,6 +250,14 @@ def _cycle_error(topology: t.Topology, sub: SubTopology, stream: str) -> Topolog
             behind.add(node.name)
             if meeting is None and not set(node.parents) <= behind:
                 meeting = node
+    for store, names in sharers_of(sub.nodes).items():
+        if (later := [name for name in names if name in behind]) and len(later) < len(names):
+            earlier = next(name for name in names if name not in behind)
+            return TopologyError(
+                f"store {store!r} is shared by {earlier!r} and, behind the repartition stream {short!r}, by {later[0]!r}: a "
+                "store is shared within one sub-topology, and a sub-topology cannot read its own repartition stream",
+                "put both processors behind the repartition, or give each a store of its own",
+            )
     at = "" if meeting is None else f" at {meeting.name!r}"
     return TopologyError(
         f"the repartition stream {short!r} is joined{at} with rows of the sub-topology {sub.title!r} that writes it: "

@@ -374,6 +374,7 @@ class RoundPlanner:
             base.expiry_us,
             base.closed_us,
             self.held_files.get(task.name, 0),
+            dict(base.punctuations),
         )
 
     def _work(
@@ -392,5 +393,5 @@ def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
 
 
 def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:
-    event, wall = checkpoint.event_timer_us, checkpoint.wall_timer_us
+    event, wall = checkpoint.due_us
     return (event is not None and watermark_us is not None and event <= watermark_us) or (wall is not None and wall <= now_us)

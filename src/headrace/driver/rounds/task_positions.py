@@ -33,7 +33,7 @@ class _Claim:
 
 
 def _has_timer(checkpoint: Checkpoint) -> bool:
-    return checkpoint.event_timer_us is not None or checkpoint.wall_timer_us is not None
+    return any(time_us is not None for time_us in checkpoint.due_us)
 
 
 def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, int]]) -> dict[SSP, int]:
@@ -63,7 +63,7 @@ class TaskPositions:
         self._positions = lowest_positions(self.checkpoints.values())
         self._reported = joined_reports(self.checkpoints.values())
         self.with_timers = {task for task, checkpoint in self.checkpoints.items() if _has_timer(checkpoint)}
-        """The tasks that have set a timer."""
+        """The tasks that have set a timer, or have punctuations."""
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
         self._system, self._skipped = system, skipped_ranges or {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.core.topology.emission import Emission
 from headrace.model import topology as t
+from headrace.model.stream_operators import SetHeaders
 from headrace.model.table_operators import (
     ForeignKeyResults,
     GroupTable,
@@ -47,6 +48,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.FlatMap: s.FlatMapOperator,
     t.FlatMapValues: s.FlatMapValuesOperator,
     t.Peek: s.PeekOperator,
+    SetHeaders: o.SetHeadersOperator,
     t.Split: s.SplitOperator,
     t.SplitOutput: s.SplitOutputOperator,
     t.Merge: s.MergeOperator,

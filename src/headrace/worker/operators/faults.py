@@ -32,7 +32,7 @@ _OF_RECORDS = (SerdeError, RecordTooLargeError, OutOfRangeError, StateError)
 _OF_STORES = (StoreDamagedError, StorageError)  # who opened the store knows what to do
 _KEYS_FOLDER = f"{PACKAGE_FOLDER}worker{os.sep}"  # a `StateError` of ours is about a key there, and about a store elsewhere
 _RAISE = dis.opmap["RAISE_VARARGS"]
-_OUR_CLASSES = "ProcessorContext|KeyValueStoreView|MapStoreView|WindowStoreView|Metrics"
+_OUR_CLASSES = "ProcessorContext|Schedule|KeyValueStoreView|ListStoreView|MapStoreView|WindowStoreView|Metrics"
 _MISCALLED = re.compile(rf"({_OUR_CLASSES})\.\w+\(\) (got|takes|missing)|'({_OUR_CLASSES})' object has no attribute")
 
 

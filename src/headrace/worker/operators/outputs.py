@@ -19,8 +19,9 @@ from headrace.errors import OutOfRangeError, SerdeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
+from headrace.model.stream_operators import SetHeaders
 from headrace.worker.batch_keys import partitions_of
-from headrace.worker.operators.base import FAILED, Operator
+from headrace.worker.operators.base import FAILED, Operator, column_of
 from headrace.worker.rows import Rows, flat
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
@@ -191,6 +192,32 @@ class SinkOperator(_WritingOperator):
         headers = pa.array([results[i] for i in good], HEADERS_TYPE)
         rows = replace(rows.take(np.array(good, np.int64)), headers=headers)
         return rows, None if names is None else [names[i] for i in good]
+
+
+class SetHeadersOperator(Operator):
+    """Gives records other headers."""
+
+    node: SetHeaders
+
+    def push(self, rows: Rows) -> None:
+        function = self.node.function
+        if function.kind is t.FunctionKind.BATCH:
+            rows, headers = self.called(function, rows)
+        else:
+            rows = self.decoded(rows)
+            records = rows.records(self.context.streams)
+            rows, headers = self.mapped(lambda record: header_entries(function.body(record)), records, rows)
+        self.forward(replace(rows, headers=headers if isinstance(headers, pa.Array) else pa.array(headers, HEADERS_TYPE)))
+
+    def batch_result(self, result: Any) -> Any:
+        column = column_of(result, "headers")
+        try:
+            made = column.cast(HEADERS_TYPE)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise TypeError(f"with_headers: a batch function gave an array of {column.type}, expected {HEADERS_TYPE}") from None
+        if pc.struct_field(made.flatten(), "name").null_count:
+            raise TypeError("with_headers: a batch function gave a header without a name")
+        return made
 
 
 class RepartitionOperator(_WritingOperator):

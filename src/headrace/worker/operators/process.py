@@ -5,28 +5,33 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE
+from headrace.core.keys.key_layout import state_key
 from headrace.core.rounds.watermarks import checked_time_us
-from headrace.errors import ConfigError, TopologyError
+from headrace.errors import ConfigError, StateError, TopologyError
 from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
-from headrace.model.durations import duration_us
+from headrace.model.durations import duration_us, time_text
 from headrace.worker.operators.base import Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
+from headrace.worker.operators.schedules import Schedule, schedule_of
 from headrace.worker.operators.stateless import micros
-from headrace.worker.operators.stores import KeyValueStoreView, MapStoreView, WindowStoreView, store_view
+from headrace.worker.operators.stores import AFTER_ALL_SUBS, AnyStoreView, store_view
 from headrace.worker.operators.timer_store import CLOCKS, DueTimers, Timer
 from headrace.worker.rows import Field, Rows
 
 R = TypeVar("R")
 _KEEP = object()
+_NAME_A_KEY = "give key=..., or choose a key that has state here by context.set_key(key)"
 _HELD_MAX = 10_000  # records that timers forward: they are given on in pieces
 _COUNT_MAX = 1 << 53  # counters travel as JSON: their sums must stay below 64 bits
 
@@ -64,6 +69,7 @@ class ProcessorContext:
         self.metrics = Metrics(self)
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
+        self.schedules: list[Schedule] = []
         self._stores = {spec.name: store_view(spec, self) for spec in operator.node.stores}
 
     def __getattr__(self, name: str) -> Any:
@@ -72,7 +78,7 @@ class ProcessorContext:
         near = difflib.get_close_matches(name, [each for each in dir(self) if not each.startswith("_")], 1)
         raise UnknownAttributeError(f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None)
 
-    def store(self, name: Any) -> KeyValueStoreView | MapStoreView | WindowStoreView:
+    def store(self, name: Any) -> AnyStoreView:
         """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
         name = getattr(name, "name", name)
         if name not in self._stores:
@@ -90,6 +96,8 @@ class ProcessorContext:
             known = ", ".join(child.node.name for child in work.children) or "none"
             raise TopologyError(f"process({work.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
         if key is _KEEP:
+            if work.is_punctuating and work.key_bytes is None:
+                raise TopologyError(f"process({work.node.name!r}): forward in a punctuation has no current key", _NAME_A_KEY)
             key = work.key
         time_us = work.time_us if timestamp is None else checked_time_us(micros(timestamp))
         work.held.append((to, key, value, time_us, header_entries(headers), work.where))
@@ -120,6 +128,14 @@ class ProcessorContext:
         work.context.timers.set(work.timer_owner, work.key_bytes, name, clock, at_us)
         if work.due is not None:
             work.due.changed(name, clock, at_us)
+
+    def schedule(self, interval: Any, callback: Callable[[int], object], *, clock: str = "event") -> Schedule:
+        """Call `callback(time)` each `interval`, such as "10 seconds", of event time or of the wall clock; for `init` alone."""
+        return self.operator.schedule(interval, callback, clock)
+
+    def set_key(self, key: Any) -> None:
+        """Make `key`, which has state here, the current one until the punctuation at work ends: that of stores and timers."""
+        self.operator.set_key(key)
 
     def cancel_timer(self, name: str, clock: str = "event") -> None:
         """Cancel a timer of the current key; no error if there is none."""
@@ -152,8 +168,11 @@ class ProcessOperator(Operator):
         self.held_counts: list[tuple[str, int]] = []
         self._key_serde: Any = node.key
         self._processor: Any = None
+        self._schedules: list[Schedule] = []
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
+        self.is_punctuating = False
+        self._is_in_init = False
 
     @property
     def event_time_us(self) -> int | None:
@@ -186,16 +205,70 @@ class ProcessOperator(Operator):
         del self.held_counts[counts:]
         self.context.roll_back(saved)
 
-    def _ready(self) -> Any:
+    def ready(self) -> Any:
         """The user's object: made once per task and worker process, and given this round's operator."""
         if self._processor is None:
             kept = self.context.processor_cache.get(self.node.name)
             if kept is None:
                 processor, context = self.node.processor(), ProcessorContext(self)
+                self._schedules, self._is_in_init = context.schedules, True
                 processor.init(context)
+                self._is_in_init = False
                 kept = self.context.processor_cache[self.node.name] = (processor, context)
-            self._processor, kept[1].operator = kept[0], self
+            self._processor, kept[1].operator, self._schedules = kept[0], self, kept[1].schedules
         return self._processor
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """What the user's object has scheduled and not cancelled, of one that is at work in this round."""
+        return [one for one in self._schedules if not one.is_cancelled]
+
+    def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
+        if not self._is_in_init:
+            raise TopologyError(
+                f"process({self.node.name!r}): schedule({interval!r}) outside of init: a restart would not know of it",
+                "call it in init(self, context); for one key set a timer",
+            )
+        made = schedule_of(f"process({self.node.name!r})", interval, callback, clock)
+        self._schedules.append(made)
+        return made
+
+    def punctuate(self, clock: str, from_us: int, until_us: int) -> int:
+        """Call what is due by a clock from `from_us` to `until_us`; how many were called."""
+        self._key_serde = self.node.key or self.context.program.key_serdes.get(self.node.name)
+        due = [(at_us, one) for one in self.schedules if (at_us := one.due_at(clock, from_us, until_us)) is not None]
+        for at_us, one in sorted(due, key=itemgetter(0)):
+            self.key_bytes, self.key, self.time_us, self.where = None, None, at_us, (0, -1, -1)
+            self._is_event_time, self.is_punctuating = clock == "event", True
+            mark = self._mark()
+            try:
+                one.callback(at_us)
+            except BaseException as error:  # the user's function: anything may come
+                self._take_back(mark)
+                checked_fault(error, self.node.name)
+                text = f"{self.node.name}, punctuation at {time_text(at_us)} ({clock} clock)"
+                self.context.reject(Reject.of(0, -1, text, error))
+            self.is_punctuating = False
+            self._release()
+        return len(due)
+
+    def set_key(self, key: Any) -> None:
+        if not self.is_punctuating:
+            raise TopologyError(
+                f"process({self.node.name!r}): set_key outside of a punctuation",
+                "a record and a timer have a key; forward(key=...) sends a record with another one",
+            )
+        serde: Any = self.context.program.key_serdes[self.node.name]
+        key_bytes = serde.encode(key)
+        low = state_key(key_bytes)
+        for spec in self.node.stores:
+            if any(True for _ in islice(self.context.database(spec.kept_in).scan(low, low + AFTER_ALL_SUBS), 1)):
+                self.key, self.key_bytes = key, key_bytes
+                return
+        raise StateError(
+            f"process({self.node.name!r}): key {shown(key)} has no state in task {self.context.task}",
+            "a punctuation reaches the keys that its own task has state of, such as store.keys() gives",
+        )
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -210,7 +283,7 @@ class ProcessOperator(Operator):
         self._release()
 
     def _push_records(self, rows: Rows) -> None:
-        processor = self._ready()
+        processor = self.ready()
         self._is_event_time = True
         position = iter(zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True))
 
@@ -227,7 +300,7 @@ class ProcessOperator(Operator):
         self.each(process, rows.records(self.context.streams), rows)
 
     def _push_batch(self, rows: Rows) -> None:
-        processor = self._ready()
+        processor = self.ready()
         rows, key, value = self.columns(rows)
         if not len(rows):
             return
@@ -253,7 +326,7 @@ class ProcessOperator(Operator):
         how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.rounds.timer_chains`)."""
         serde: Any = self.context.program.key_serdes[self.node.name]
         self._key_serde = self.node.key or serde
-        processor = self._ready()
+        processor = self.ready()
         self.due = DueTimers(self.node.name, self.context, due, until_us)
         count = 0
         while (timer := self.due.take()) is not None:

@@ -1,13 +1,12 @@
-"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key. The routing key is the
-first part of every entry's key, so that state is found again after any split or merge; there is no scan over keys on
-purpose."""
+"""What a `Processor` sees of its state: stores, scoped to the current record's key. The routing key is the first part of every
+entry's key, so that state is found again after any split or merge; keys are iterated over by punctuations alone."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.accumulators import INT64_MAX, INT64_MIN
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from headrace.worker.operators.process import ProcessorContext
 
 SUB_KEY_BYTES_MAX = 64
+LIST = "list "  # the form of a `ListStore` begins with it
 MAP = "map-"  # and the class of the sub-keys: of the form of a `MapStore`
-_AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
+AFTER_ALL_SUBS = b"\xff" * (SUB_KEY_BYTES_MAX + 1)
 
 
 class _Store:
@@ -36,11 +36,35 @@ class _Store:
     def _key(self) -> bytes:
         key = self._context.operator.key_bytes
         if key is None:
+            if self._context.operator.is_punctuating:
+                raise TopologyError(f"store {self.name!r}: a punctuation has no current key", "call context.set_key(key)")
             raise StateError(
                 f"store {self.name!r}: the current record has a null key, and a null key has no state",
                 "filter such records out before this operator, or give them a key",
             )
         return key
+
+    def keys(self) -> Iterator[Any]:
+        """The keys of the task that have an entry, each once, in an order of their hashes; for punctuations."""
+        before = None
+        for key, _, _ in self._entries():
+            if key != before:
+                yield self._key_of(key)
+            before = key
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Key, sub-key and data of all entries of the task."""
+        if not self._context.operator.is_punctuating:
+            raise TopologyError(
+                f"store {self.name!r}: the keys of a task are for punctuations: a record and a timer see those of their key",
+                "call it in a function that was given to context.schedule",
+            )
+        return ((*split_state_key(layout), data) for layout, data in self._database().scan())
+
+    def _key_of(self, key: bytes) -> Any:
+        work = self._context.operator
+        serde: Any = work.context.program.key_serdes[work.node.name]
+        return serde.decode(key)
 
     def _layout(self, sub: bytes) -> bytes:
         if len(sub) > SUB_KEY_BYTES_MAX:
@@ -111,6 +135,12 @@ class KeyValueStoreView(_Store):
     def delete(self, *, sub: str | bytes = b"") -> None:
         """Delete the value; no error if there is none."""
         self._delete(self._layout(_bytes(sub)))
+
+    def all(self) -> Iterator[tuple[Any, object]]:
+        """(key, value) of all keys of the task, without what is under sub-keys, in an order of hashes; for punctuations."""
+        for key, sub, data in self._entries():
+            if sub == b"" and (value := self._decoded(data)) is not _EXPIRED:
+                yield self._key_of(key), value
 
     def get_many(self, keys: Sequence[bytes]) -> list[object]:
         """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
@@ -189,7 +219,7 @@ class MapStoreView(_Store):
     ) -> list[tuple[Any, object]]:
         """(sub-key, value) pairs with start <= sub-key < stop, in their order or from the last one; at most `limit`."""
         low = self._layout(b"" if start is None else self._encoded_sub(start))
-        high = self._layout(b"") + _AFTER_ALL_SUBS if stop is None else self._layout(self._encoded_sub(stop))
+        high = self._layout(b"") + AFTER_ALL_SUBS if stop is None else self._layout(self._encoded_sub(stop))
         return self._found(low, high, reverse, limit)
 
     def prefix_scan(self, prefix: Any, *, reverse: bool = False, limit: int | None = None) -> list[tuple[Any, object]]:
@@ -197,12 +227,12 @@ class MapStoreView(_Store):
         if self._kind == "int":
             raise StateError(f"store {self.name!r}: its sub-keys are numbers, which have no prefix", "use range(start, stop)")
         low = self._layout(self._encoded_sub(prefix))
-        return self._found(low, low + _AFTER_ALL_SUBS, reverse, limit)
+        return self._found(low, low + AFTER_ALL_SUBS, reverse, limit)
 
     def clear(self) -> None:
         """Delete all sub-keys of the current key."""
         low = self._layout(b"")
-        for layout, _ in list(self._database().scan(low, low + _AFTER_ALL_SUBS)):
+        for layout, _ in list(self._database().scan(low, low + AFTER_ALL_SUBS)):
             self._delete(layout)
 
     def _found(self, low: bytes, high: bytes, reverse: bool, limit: int | None) -> list[tuple[Any, object]]:
@@ -226,11 +256,97 @@ class MapStoreView(_Store):
         return time_from(data) if self._kind == "int" else data.decode() if self._kind == "str" else data
 
 
+class ListStoreView(_Store):
+    """An ordered list of values under the current key. Each has an entry of its own, under a number that rises; the number of
+    the first one and the next free one are in the entry without a sub-key, so that no other is read to append one."""
+
+    def append(self, value: Any) -> None:
+        """Put `value` behind the last one."""
+        self.extend([value])
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Put `values` behind the last one, in their order."""
+        first, after = self._bounds()
+        for value in values:
+            if value is None:
+                raise StateError(f"store {self.name!r}: a list holds no None", "append values alone")
+            self._database().put(self._layout(time_bytes(after)), self._encoded(value, None))
+            after += 1
+        self._set_bounds(first, after)
+
+    def get(self, index: int, default: object = None) -> object:
+        """The value at an index, from 0 on, or from -1 backwards; `default` where there is none."""
+        first, after = self._bounds()
+        number = (first if index >= 0 else after) + index
+        return self._get(self._layout(time_bytes(number)), default) if first <= number < after else default
+
+    def range(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> list[object]:
+        """The values at `start` <= index < `stop`, as in a slice; with `reverse` from the last one on; at most `limit`."""
+        if limit is not None and limit < 0:
+            raise StateError(f"store {self.name!r}: limit={limit}: expected 0 or more")
+        first, after = self._bounds()
+        low, high, _ = slice(start, stop).indices(after - first)
+        if limit is not None and reverse:
+            low = max(low, high - limit)
+        elif limit is not None:
+            high = min(high, low + limit)
+        found = list(self._between(first + low, first + high))
+        return found[::-1] if reverse else found
+
+    def pop_first(self, default: object = None) -> object:
+        """Take the first value out and give it; `default` where the list is empty."""
+        value = self.get(0, default)
+        self.trim(1)
+        return value
+
+    def trim(self, count: int) -> None:
+        """Take the first `count` values out, or all where there are fewer."""
+        if count < 0:
+            raise StateError(f"store {self.name!r}: trim({count}): expected 0 or more")
+        first, after = self._bounds()
+        start = min(first + count, after)
+        for number in range(first, start):
+            self._delete(self._layout(time_bytes(number)))
+        self._set_bounds(start, after)
+
+    def clear(self) -> None:
+        """Take all values of the current key out."""
+        self.trim(len(self))
+
+    def __len__(self) -> int:
+        first, after = self._bounds()
+        return after - first
+
+    def __iter__(self) -> Iterator[object]:
+        return self._between(*self._bounds())
+
+    def _between(self, first: int, after: int) -> Iterator[object]:
+        low, high = self._layout(time_bytes(first)), self._layout(time_bytes(after))
+        entries: Iterable[tuple[bytes, bytes]] = self._database().scan(low, high) if low < high else ()
+        return (self._decoded(data) for _, data in entries)
+
+    def _bounds(self) -> tuple[int, int]:
+        """The numbers of the first value and behind the last one."""
+        data = self._database().get(self._layout(b""))
+        return (0, 0) if data is None else (time_from(data[:TIME_BYTES]), time_from(data[TIME_BYTES:]))
+
+    def _set_bounds(self, first: int, after: int) -> None:
+        bounds = None if first == after else time_bytes(first) + time_bytes(after)
+        self._database().put(self._layout(b""), bounds)
+
+
 def _bytes(sub: str | bytes) -> bytes:
     return sub.encode() if isinstance(sub, str) else sub
 
 
-def store_view(spec: StoreSpec, context: ProcessorContext) -> KeyValueStoreView | MapStoreView | WindowStoreView:
+AnyStoreView: TypeAlias = KeyValueStoreView | ListStoreView | MapStoreView | WindowStoreView
+
+
+def store_view(spec: StoreSpec, context: ProcessorContext) -> AnyStoreView:
+    if spec.form.startswith(LIST):
+        return ListStoreView(spec, context)
     if spec.form.startswith(MAP):
         return MapStoreView(spec, context)
     return (WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView)(spec, context)
