@@ -90,6 +90,8 @@ class TaskRun:
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
+        self.check: Callable[[], object] = bool  # raises where the round is to end at once
+        self.fills: dict[str, float] = {}  # by operator: how often the piece at work fills what its function may do at once
         self.batch_keys: set[bytes] = set()
         cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})

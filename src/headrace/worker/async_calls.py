@@ -1,0 +1,181 @@
+"""Calls of async functions for the records of a piece of a round: they begin and end within it. All run in one event loop of
+the worker process, in a thread of its own, so that a connection that one call has opened serves the next: of any round, task
+or thread. The thread that processes the piece waits for them, and looks whether the round is to end."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from headrace.core.rounds.async_calls import pause_us
+from headrace.errors import CallTimeoutError
+from headrace.model.calls import Calls
+from headrace.model.durations import duration_text
+
+T = TypeVar("T")
+LOG = logging.getLogger(__name__)
+_LOOK_S = 0.05  # how often the thread that waits looks whether the round is to end
+_END_S = 10.0  # a call that has not ended so long after it was cancelled blocks the loop, or catches its cancellation
+
+
+class Raised(NamedTuple):
+    """What stands in for the result of a call that raised."""
+
+    error: BaseException
+
+
+class _EventLoop:
+    """A loop in a thread of its own. `bounds`: what holds the calls of a function to its `concurrency`; of the loop alone."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.bounds: WeakKeyDictionary[Calls, asyncio.Semaphore] = WeakKeyDictionary()
+        self.is_closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="async-calls", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self.is_closed:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # of a task that a function has left behind: asyncio raises a SystemExit through the loop
+                LOG.exception("a task that an async function started, and did not await, raised what ends a program")
+
+    def wait_for(self, what: str, coroutine: Coroutine[Any, Any, T], look: Callable[[], object]) -> T:
+        """What `coroutine` gives; `look` is called while it runs. When this returns or raises, it has ended: but for one that
+        cannot be cancelled, of which the log says `what` it was, and with it this loop."""
+        ended = Event()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: ended.set())
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        try:
+            self._loop.call_soon_threadsafe(begin)
+            while not ended.wait(_LOOK_S):
+                look()
+        except BaseException:
+            self._loop.call_soon_threadsafe(cancel)
+            if not ended.wait(_END_S):
+                self.is_closed = True
+                LOG.error("%s: a call was cancelled and has not ended: it blocks, or catches CancelledError", what)
+            raise
+        return tasks[0].result()
+
+    def close(self) -> None:
+        """End the loop and what functions have left in it."""
+        if self.is_closed or self.pid != os.getpid():
+            return
+
+        async def end() -> None:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), _END_S)
+
+        try:
+            self.wait_for("at the end", end(), bool)
+        except TimeoutError:
+            LOG.warning("a task that an async function started, and did not await, does not end")
+        self.is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_S)
+
+
+_lock = Lock()
+_loops: list[_EventLoop] = []  # none or one
+
+
+def _event_loop() -> _EventLoop:
+    """That of this process; a fork has none of its parent's threads, and makes another."""
+    with _lock:
+        if not _loops or _loops[0].pid != os.getpid() or _loops[0].is_closed:
+            _loops[:] = [_EventLoop()]
+        return _loops[0]
+
+
+@atexit.register
+def _close() -> None:
+    for loop in _loops:
+        loop.close()
+
+
+def gathered(
+    calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]], look: Callable[[], object]
+) -> list[Any]:
+    """What `call` gives for each place in `lanes`, by place, `Raised` where it raised: all calls have ended. Those of one lane
+    run one after another. `what`: the operator and its function; what `look` raises cancels all calls."""
+    loop = _event_loop()
+    return loop.wait_for(what, _all(loop, calls, what, lanes, call), look)
+
+
+async def _all(
+    loop: _EventLoop, calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]
+) -> list[Any]:
+    bound = loop.bounds.setdefault(calls, asyncio.Semaphore(calls.concurrency))
+    results: list[Any] = [None] * sum(map(len, lanes))
+    left = iter(lanes)
+
+    async def work() -> None:
+        for lane in left:
+            for place in lane:
+                async with bound:
+                    # in a task of its own: context variables that one call sets are not seen by the next
+                    results[place] = await asyncio.create_task(_outcome(calls, what, call, place))
+                if _is_cancelled():  # and the function has caught it
+                    raise asyncio.CancelledError
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(calls.concurrency, len(lanes))):
+            group.create_task(work())
+    return results
+
+
+async def _outcome(calls: Calls, what: str, call: Callable[[int], Awaitable[Any]], place: int) -> Any:
+    """What the call gives, in one of its tries, or what the last one raised."""
+    tries = 0
+    while True:
+        tries += 1
+        timeout = asyncio.timeout(calls.timeout_us / 1e6)
+        try:
+            async with timeout:
+                return await call(place)
+        except Exception as found:
+            error = _late(calls, what, found) if timeout.expired() and isinstance(found, TimeoutError) else found
+        except BaseException as found:
+            if _is_cancelled():
+                raise
+            return Raised(found)
+        if tries > calls.retries:
+            return Raised(error)
+        await asyncio.sleep(pause_us(calls, tries, random.random()) / 1e6)
+
+
+def _late(calls: Calls, what: str, error: TimeoutError) -> CallTimeoutError:
+    """With the traceback of where it waited."""
+    tries = f", {calls.retries} {'retry' if calls.retries == 1 else 'retries'}" if calls.retries else ""
+    late = CallTimeoutError(
+        f"{what} did not end within {duration_text(calls.timeout_us)}{tries}",
+        "look at what it waits for, or give it more time: hr.concurrent(..., timeout=...)",
+    )
+    cause = error.__cause__ or error
+    return late.with_traceback(cause.__traceback__)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
