@@ -86,7 +86,7 @@ def _async_function(what: str, gives_many: bool, given: Callable[..., Any], argu
             f"{what}: an @hr.batch function cannot be async",
             "write it without async, or give an async function over one record",
         )
-    _check_call(what, given, arguments)
+    check_call(what, given, arguments)
     is_generator = is_async_generator(given)
     if is_generator and not gives_many:
         raise TopologyError(
@@ -102,10 +102,11 @@ def checked_arguments(what: str, given: Callable[..., Any], arguments: Sequence[
     """Raise `TopologyError` where `given` is async, or cannot be called with `arguments`: of many built-ins not known."""
     if is_async(given):
         raise TopologyError(f"{what} is an async function", "write it without async: it is called, and not awaited")
-    _check_call(what, given, arguments)
+    check_call(what, given, arguments)
 
 
-def _check_call(what: str, given: Callable[..., Any], arguments: Sequence[str]) -> None:
+def check_call(what: str, given: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """`checked_arguments` for a function that may be async."""
     try:
         signature = inspect.signature(given)
     except (ValueError, TypeError):

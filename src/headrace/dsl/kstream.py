@@ -145,6 +145,7 @@ class KStream(StreamJoins, Displayable):
             processor=processor,
             stores=specs,
             timers=declared.timers,
+            calls=declared.calls,
             key=keys.serde,
             value=values.serde,
         )

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
 
-from headrace.dsl.functions import checked_arguments, label_of
+from headrace.dsl.functions import calls_of, check_call, checked_arguments, is_async, is_async_generator, label_of
 from headrace.dsl.stream_cursor import checked_serde
 from headrace.errors import TopologyError
+from headrace.model.calls import Calls
 from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.topology import StoreKind, StoreSpec
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from headrace.dsl.processor_context import ProcessorContext, Timer
 
-_METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
+_METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",), "close": ()}
+_MAY_BE_ASYNC = ("init", "process", "close")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Declared:
     stores: tuple[AnyStore, ...]
     timers: bool
     value: Serde | None = None  # of VOut, where the class says it
+    calls: Calls | None = None  # of one whose `process` is async
 
     @property
     def stateful(self) -> bool:
@@ -159,11 +162,19 @@ def declared_by(processor: Any) -> Declared:
     for method, arguments in _METHODS.items():
         text = f"process({label_of(processor)}): {method}"
         body = getattr(processor, method)
-        checked_arguments(text, body, ("self", *arguments))
-        if inspect.isgeneratorfunction(body):
+        check = check_call if method in _MAY_BE_ASYNC else checked_arguments
+        check(text, body, ("self", *arguments))
+        if inspect.isgeneratorfunction(body) or is_async_generator(body):
             raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
-    return Declared(_stores_of(processor), timers, _value_serde_of(processor))
+    calls = calls_of(processor.process) if is_async(processor.process) else None
+    declared = Declared(_stores_of(processor), timers, _value_serde_of(processor), calls)
+    if calls is not None and not calls.by_key and declared.stateful:
+        raise TopologyError(
+            f'process({label_of(processor)}): order="none" with state: calls for one key would not see what the others store',
+            'leave out order="none", or stores and timers',
+        )
+    return declared
 
 
 def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore, ...]:

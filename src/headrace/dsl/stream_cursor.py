@@ -164,8 +164,8 @@ def checked_function(
     if function.kind is FunctionKind.ASYNC:
         raise TopologyError(
             f"{operator}({function.label}): an async function cannot be given here",
-            "write it without async, or call it before: filter, map, map_values, select_key, flat_map, flat_map_values, peek and "
-            "split of a stream take async functions",
+            "write it without async, or call it before: filter, map, map_values, select_key, flat_map, flat_map_values, peek "
+            "and split of a stream take async functions",
         )
     raise TopologyError(
         f"{operator}({function.label}): @hr.batch functions cannot be given here", "give a function over one record"

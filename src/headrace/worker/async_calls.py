@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import logging
 import os
 import random
@@ -123,6 +124,12 @@ def gathered(
     return loop.wait_for(what, _all(loop, calls, what, lanes, call), look)
 
 
+def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_max: float | None = None) -> None:
+    """Wait for what a call gave, where its function is async."""
+    if inspect.iscoroutine(given):
+        _event_loop().wait_for(what, asyncio.wait_for(given, seconds_max), look)
+
+
 async def _all(
     loop: _EventLoop, calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]
 ) -> list[Any]:
@@ -136,8 +143,7 @@ async def _all(
                 async with bound:
                     # in a task of its own: context variables that one call sets are not seen by the next
                     results[place] = await asyncio.create_task(_outcome(calls, what, call, place))
-                if _is_cancelled():  # and the function has caught it
-                    raise asyncio.CancelledError
+                raise_if_cancelled()
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(calls.concurrency, len(lanes))):
@@ -153,7 +159,9 @@ async def _outcome(calls: Calls, what: str, call: Callable[[int], Awaitable[Any]
         timeout = asyncio.timeout(calls.timeout_us / 1e6)
         try:
             async with timeout:
-                return await call(place)
+                result = await call(place)
+                raise_if_cancelled()
+                return result
         except Exception as found:
             error = _late(calls, what, found) if timeout.expired() and isinstance(found, TimeoutError) else found
         except BaseException as found:
@@ -174,6 +182,12 @@ def _late(calls: Calls, what: str, error: TimeoutError) -> CallTimeoutError:
     )
     cause = error.__cause__ or error
     return late.with_traceback(cause.__traceback__)
+
+
+def raise_if_cancelled() -> None:
+    """A function that was cancelled, because its time or the round is over, may have caught that: it has ended all the same."""
+    if _is_cancelled():
+        raise asyncio.CancelledError
 
 
 def _is_cancelled() -> bool:

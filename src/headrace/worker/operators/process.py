@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE
+from headrace.core.rounds.async_calls import lanes_of
 from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
+from headrace.model.calls import Calls
 from headrace.model.durations import duration_us
-from headrace.worker.operators.base import Context, Due, Operator, record_batch
+from headrace.worker.async_calls import awaited, raise_if_cancelled
+from headrace.worker.operators.at_work import RECORD, AtWork, RecordAtWork
+from headrace.worker.operators.base import FAILED, Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
@@ -60,7 +64,7 @@ class ProcessorContext:
     `partition` and `offset` are None while a timer fires."""
 
     def __init__(self, operator: ProcessOperator) -> None:
-        self.operator = operator
+        self.operator: ProcessOperator | RecordAtWork = operator
         self.metrics = Metrics(self)
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
@@ -137,44 +141,30 @@ class ProcessorContext:
         return made
 
 
-class ProcessOperator(Operator):
+class ConcurrentContext(ProcessorContext):
+    """That of an async `process`: its record is that of the call that looks."""
+
+    @property
+    def operator(self) -> ProcessOperator | RecordAtWork:
+        record = RECORD.get()
+        return self._operator if record is None else record.checked()
+
+    @operator.setter
+    def operator(self, operator: ProcessOperator | RecordAtWork) -> None:
+        self._operator = operator
+
+
+class ProcessOperator(AtWork, Operator):
     node: t.Process
 
     def __init__(self, node: t.Process, context: Context) -> None:
-        super().__init__(node, context)
+        AtWork.__init__(self)
+        Operator.__init__(self, node, context)
         self.timer_owner = context.program.timer_owner_of(node.name)
-        self.key_bytes: bytes | None = None
-        self.key: Any = None
-        self.time_us = 0
-        self._is_event_time = True  # `time_us` is that of one record, or of an event timer
-        self.where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
-        self.held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
-        self.held_counts: list[tuple[str, int]] = []
         self._key_serde: Any = node.key
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
-
-    @property
-    def event_time_us(self) -> int | None:
-        """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
-        its own time too, so that an entry has expired for a record wherever the round before it ended."""
-        watermark_us: int | None = self.context.watermark_us
-        if not self._is_event_time:
-            return watermark_us
-        return self.time_us if watermark_us is None else max(self.time_us, watermark_us)
-
-    def current(self, name: str) -> Any:
-        if name == "key":
-            return self.key
-        if name == "timestamp_us":
-            return self.time_us
-        if self.where[1] < 0:
-            return None
-        if name == "offset":
-            return self.where[1]
-        stream, partition = self.context.streams[self.where[0]]
-        return stream if name == "stream" else partition
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
@@ -191,8 +181,9 @@ class ProcessOperator(Operator):
         if self._processor is None:
             kept = self.context.processor_cache.get(self.node.name)
             if kept is None:
-                processor, context = self.node.processor(), ProcessorContext(self)
-                processor.init(context)
+                processor = self.node.processor()
+                context = (ProcessorContext if self.node.calls is None else ConcurrentContext)(self)
+                awaited(f"{self.node.processor.__name__}.init", processor.init(context), self.context.check)
                 kept = self.context.processor_cache[self.node.name] = (processor, context)
             self._processor, kept[1].operator = kept[0], self
         return self._processor
@@ -205,14 +196,44 @@ class ProcessOperator(Operator):
             self._key_serde = rows.key.serde
         if self._by_batch:
             self._push_batch(rows)
+        elif self.node.calls is not None:
+            self._push_calls(self.node.calls, rows)
         else:
             self._push_records(rows)
         self._release()
 
+    def _positions(self, rows: Rows) -> Iterator[tuple[bytes | None, int, int]]:
+        return zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True)
+
+    def _push_calls(self, calls: Calls, rows: Rows) -> None:
+        processor = self._ready()
+        if self.node.stores or self.node.timers:
+            self.context.savepoint()  # opens the state here: the loop of the calls serves others too
+        records, positions = rows.records(self.context.streams), list(self._positions(rows))
+
+        async def process(place: int) -> RecordAtWork:
+            record, (key, ssp, rank) = records[place], positions[place]
+            work = RecordAtWork(self, key, record, (ssp, record.offset or 0, rank))
+            RECORD.set(work)
+            try:
+                await processor.process(record)
+                raise_if_cancelled()
+                work.context.apply()
+            finally:
+                work.has_ended = True
+            return work
+
+        keys = [key if calls.by_key else None for key, _, _ in positions]
+        label = f"{self.node.processor.__name__}.process"
+        for work in self.awaited(calls, label, lanes_of(keys), process, rows):
+            if work is not FAILED:
+                self.held += work.held
+                self.held_counts += work.held_counts
+
     def _push_records(self, rows: Rows) -> None:
         processor = self._ready()
-        self._is_event_time = True
-        position = iter(zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True))
+        self.is_event_time = True
+        position = self._positions(rows)
 
         def process(record: Any) -> None:
             self.key_bytes, ssp, rank = next(position)
@@ -234,7 +255,7 @@ class ProcessOperator(Operator):
         self.context.batch_keys = set(rows.key.bytes()[0].to_pylist())
         self.where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
         self.key, self.key_bytes, self.time_us = None, None, int(rows.timestamp_us.max())
-        self._is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
+        self.is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
         mark = self._mark()
         try:
             processor.process_batch(record_batch(rows, key, value, self.context.streams))
@@ -259,7 +280,7 @@ class ProcessOperator(Operator):
         while (timer := self.due.take()) is not None:
             at_us, key, name, clock = timer
             self.key_bytes, self.time_us, self.where = key, at_us, (0, -1, -1)
-            self._is_event_time = clock == "event"
+            self.is_event_time = clock == "event"
             self.key = serde.decode(key)
             mark = self._mark()
             failed = False
