@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import Driver
+from support.world import caught_up, started, waited
 
 KEYS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))
 RECORDS = st.lists(st.tuples(KEYS, st.integers(-50, 50)), max_size=30)
@@ -165,6 +168,38 @@ def test_without_dead_letters_a_timeout_ends_the_job_with_the_line_where_it_wait
     assert found.value.error_class == "CallTimeoutError"
     assert "await asyncio.sleep(60)" in found.value.user_traceback
     assert "did not end within 20 ms" in str(found.value)
+
+
+def test_a_stop_cancels_the_calls_and_drops_their_round_whole(tmp_path: Path) -> None:
+    is_stopping, events = Event(), Counter[str]()
+
+    async def slow(record: hr.Record) -> int:
+        if record.value >= 5 and not is_stopping.is_set():
+            events["waits"] += 1
+            try:
+                await asyncio.sleep(60)
+            finally:
+                events["waits"] -= 1
+                events["cancelled"] += 1
+        return int(record.value)
+
+    def application() -> hr.App:
+        app = hr.App("stopped", system=f"log:{tmp_path}", max_records_per_round=5)
+        app.stream("in", key=hr.String(), value=hr.Long()).map_values(slow, value=hr.Long()).to("out")
+        return app
+
+    with hr.open_system(f"log:{tmp_path}") as system:
+        for name in ("in", "out"):
+            system.create_stream(name, partitions=1)
+        system.produce("in", [hr.Record(f"k{n}", n) for n in range(10)], key=hr.String(), value=hr.Long())
+        job = started(application())
+        waited(lambda: events["waits"] == 5, job)
+        job.stop()
+        assert events == Counter(waits=0, cancelled=5)
+        assert [r.value for r in system.consume("out", value=hr.Long())] == list(range(5))
+        is_stopping.set()
+        caught_up(application())
+        assert [r.value for r in system.consume("out", value=hr.Long())] == list(range(10))
 
 
 # --- processors -------------------------------------------------------------------------------------------------------

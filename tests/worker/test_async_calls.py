@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.rounds.async_calls import lanes_of, pause_us
-from headrace.errors import CallTimeoutError
+from headrace.errors import CallTimeoutError, RoundFailedError
 from headrace.model.calls import Calls
 from headrace.worker import async_calls
 from headrace.worker.async_calls import Raised, awaited, gathered
@@ -192,6 +192,15 @@ def test_calls_that_catch_their_cancellation_are_followed_by_no_others() -> None
     with cancelled_after(watched, 3) as look:
         run(watched, 50, Calls(concurrency=3), look=look)
     assert len(watched.events) == 2 * 3
+
+
+def test_calls_that_take_too_long_together_fail_the_round_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_calls, "PIECE_S_MAX", 0.15)
+    watched = Watched(lambda place: asyncio.sleep(0.001 if place < 3 else 60))
+    with pytest.raises(RoundFailedError, match="operator 'o': f: of 5 calls 2 have not ended in 150 ms") as found:
+        run(watched, 5)
+    assert found.value.hint and 'order="none"' in found.value.hint
+    assert not watched.running
 
 
 def test_a_call_that_blocks_the_loop_is_left_behind_and_logged(

@@ -10,13 +10,14 @@ import inspect
 import logging
 import os
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from headrace.core.rounds.async_calls import pause_us
-from headrace.errors import CallTimeoutError
+from headrace.core.rounds.async_calls import PIECE_S_MAX, pause_us
+from headrace.errors import CallTimeoutError, RoundFailedError
 from headrace.model.calls import Calls
 from headrace.model.durations import duration_text
 
@@ -24,6 +25,9 @@ T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 _LOOK_S = 0.05  # how often the thread that waits looks whether the round is to end
 _END_S = 10.0  # a call that has not ended so long after it was cancelled blocks the loop, or catches its cancellation
+
+
+_PENDING = object()
 
 
 class Raised(NamedTuple):
@@ -121,7 +125,21 @@ def gathered(
     """What `call` gives for each place in `lanes`, by place, `Raised` where it raised: all calls have ended. Those of one lane
     run one after another. `what`: the operator and its function; what `look` raises cancels all calls."""
     loop = _event_loop()
-    return loop.wait_for(what, _all(loop, calls, what, lanes, call), look)
+    results: list[Any] = [_PENDING] * sum(map(len, lanes))
+    until_s = time.monotonic() + PIECE_S_MAX
+
+    def watch() -> None:
+        look()
+        if time.monotonic() > until_s:
+            left = results.count(_PENDING)
+            raise RoundFailedError(
+                f"{what}: of {len(results):,} calls {left:,} have not ended in {duration_text(int(PIECE_S_MAX * 1e6))}",
+                "what it waits for is too slow, or does not answer: give it a shorter timeout, fewer retries or more keys, or "
+                'let calls for one key run at once, hr.concurrent(..., order="none")',
+            )
+
+    loop.wait_for(what, _all(loop, calls, what, lanes, call, results), watch)
+    return results
 
 
 def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_max: float | None = None) -> None:
@@ -131,10 +149,14 @@ def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_ma
 
 
 async def _all(
-    loop: _EventLoop, calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]
-) -> list[Any]:
+    loop: _EventLoop,
+    calls: Calls,
+    what: str,
+    lanes: Sequence[Sequence[int]],
+    call: Callable[[int], Awaitable[Any]],
+    results: list[Any],
+) -> None:
     bound = loop.bounds.setdefault(calls, asyncio.Semaphore(calls.concurrency))
-    results: list[Any] = [None] * sum(map(len, lanes))
     left = iter(lanes)
 
     async def work() -> None:
@@ -148,7 +170,6 @@ async def _all(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(calls.concurrency, len(lanes))):
             group.create_task(work())
-    return results
 
 
 async def _outcome(calls: Calls, what: str, call: Callable[[int], Awaitable[Any]], place: int) -> Any:
