@@ -256,7 +256,7 @@ class PlainLedger(Ledger):
 
 
 class AsyncLedger(Ledger):
-    async def process(self, record: hr.Record) -> None:  # type: ignore[override]
+    async def process(self, record: hr.Record) -> None:
         for _ in self.steps(record):
             await asyncio.sleep(record.value % 3 * MILLISECOND)
 

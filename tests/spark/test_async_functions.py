@@ -1,4 +1,4 @@
-"""Async functions in Python workers of Spark: many at once, in one loop that outlives rounds, and none of a round that ended."""
+"""Async functions in Python workers of Spark: many at once, in a loop that outlives rounds, and none of a round that ended."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
@@ -65,6 +65,7 @@ class WindowStore(Generic[V]):
 
 
 SUB_KEYS = (str, bytes, int)
+MayWait: TypeAlias = "Awaitable[None] | None"  # of a method that may be `async def`
 AnyStore: TypeAlias = "KeyValueStore | MapStore | WindowStore"
 
 
@@ -93,6 +94,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
     Define `process(record)` for one record at a time or `process_batch(batch)` for Arrow batches, not both. An object
     is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
+    `process`, `init` and `close` may be `async def`: then records of several keys are at work at once (`hr.concurrent`).
 
     `stores` lists the `KeyValueStore`, `MapStore` and `WindowStore` declarations; inside, `context.store(name)` gives the
     store, which sees the current record's key only. Give it the declaration in place of the name, and type checkers know its
@@ -101,11 +103,12 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
     stores: ClassVar[Sequence[AnyStore]] = ()
 
-    def init(self, context: ProcessorContext[KIn]) -> None:
+    def init(self, context: ProcessorContext[KIn]) -> MayWait:
         """Called once before the first record. Keep the context: it forwards records, and gives stores and timers."""
         self.context = context
+        return None
 
-    def process(self, record: Any) -> None:
+    def process(self, record: Any) -> MayWait:
         """Called with each `Record`."""
         raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
 
@@ -120,7 +123,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         `EndlessTimersError` ends the job where a key's timers are due at once again and again.
         """
 
-    def close(self) -> None:
+    def close(self) -> MayWait:
         """Called when the task leaves this process, as far as that can be promised: a killed process calls nothing."""
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TopologyError
@@ -90,14 +91,21 @@ class RecordAtWork(AtWork):
 class TaskView:
     """A task (`TaskRun`) as one record sees it: with what it has written itself, which `apply` makes the task's."""
 
+    batch_keys: frozenset[bytes] = frozenset()
+
     def __init__(self, task_run: Context) -> None:
         self._task_run = task_run
         self._overlays: dict[str, Overlay] = {}
-        self.times_us = dict(task_run.times_us)
-        self.timers = Timers(self, self.times_us)
         self.watermark_us, self.now_us, self.streams = task_run.watermark_us, task_run.now_us, task_run.streams
         self.resources = task_run.resources
-        self.batch_keys: frozenset[bytes] = frozenset()
+
+    @cached_property
+    def times_us(self) -> dict[str, int | None]:
+        return dict(self._task_run.times_us)
+
+    @cached_property
+    def timers(self) -> Timers:
+        return Timers(self, self.times_us)
 
     def database(self, name: str) -> Overlay:
         if name not in self._overlays:
@@ -116,10 +124,11 @@ class TaskView:
         except BaseException:
             task_run.roll_back(mark)
             raise
-        for name, at_us in self.times_us.items():
-            times_us = [each for each in (at_us, task_run.times_us[name]) if each is not None]
-            task_run.times_us[name] = min(times_us, default=None)
-        task_run.timers.include(self.timers)
+        if "times_us" in self.__dict__:  # it set a timer, or had something expire
+            for name, at_us in self.times_us.items():
+                times_us = [each for each in (at_us, task_run.times_us[name]) if each is not None]
+                task_run.times_us[name] = min(times_us, default=None)
+            task_run.timers.include(self.timers)
 
 
 RECORD: ContextVar[RecordAtWork | None] = ContextVar("headrace record at work", default=None)

@@ -20,7 +20,7 @@ from headrace.model import topology as t
 from headrace.model.calls import Calls
 from headrace.model.durations import duration_us
 from headrace.worker.async_calls import awaited, raise_if_cancelled
-from headrace.worker.operators.at_work import RECORD, AtWork, RecordAtWork
+from headrace.worker.operators.at_work import RECORD, AtWork, Held, RecordAtWork
 from headrace.worker.operators.base import FAILED, Context, Due, Operator, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
@@ -211,7 +211,7 @@ class ProcessOperator(AtWork, Operator):
             self.context.savepoint()  # opens the state here: the loop of the calls serves others too
         records, positions = rows.records(self.context.streams), list(self._positions(rows))
 
-        async def process(place: int) -> RecordAtWork:
+        async def process(place: int) -> tuple[list[Held], list[tuple[str, int]]]:
             record, (key, ssp, rank) = records[place], positions[place]
             work = RecordAtWork(self, key, record, (ssp, record.offset or 0, rank))
             RECORD.set(work)
@@ -221,14 +221,14 @@ class ProcessOperator(AtWork, Operator):
                 work.context.apply()
             finally:
                 work.has_ended = True
-            return work
+            return work.held, work.held_counts
 
         keys = [key if calls.by_key else None for key, _, _ in positions]
         label = f"{self.node.processor.__name__}.process"
-        for work in self.awaited(calls, label, lanes_of(keys), process, rows):
-            if work is not FAILED:
-                self.held += work.held
-                self.held_counts += work.held_counts
+        for result in self.awaited(calls, label, lanes_of(keys), process, rows):
+            if result is not FAILED:
+                self.held += result[0]
+                self.held_counts += result[1]
 
     def _push_records(self, rows: Rows) -> None:
         processor = self._ready()
