@@ -161,7 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes", "until_time_limit"),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
-    "declarations": _names("App", "Repartitioned", "KeyValueStore", "MapStore", "WindowStore", "batch"),
+    "declarations": _names("App", "Repartitioned", "KeyValueStore", "MapStore", "WindowStore", "batch", "concurrent"),
     "groupers": _names(
         "GroupByPartition",
         "GroupByPartitionFixedTaskNum",

@@ -146,6 +146,7 @@ def test_failures_timeouts_and_records_that_succeed_in_the_end() -> None:
         d.run()
         assert [r.value for r in d.read("out")] == [n for n in range(20) if n % 5 not in (2, 3)]
         dead = [dict(r.headers) for r in d.read("dead")]
+        assert d.counters["calls_retried"] == 4 * 2 + 8 * 2
     shown = {int(h["headrace.offset"]): (h["headrace.error-class"], h["headrace.error-message"]) for h in dead}
     late = b"operator 'ask': test_failures_timeouts_and_records_that_succeed_in_the_end.<locals>.unreliable "
     assert len(shown) == 8 and shown[7] == (b"LookupError", b"no 7")
@@ -321,6 +322,32 @@ def test_a_try_that_failed_leaves_nothing_wherever_rounds_are_cut(sent: list[tup
             expected.append((key, sums[key]))
         assert [(r.key, r.value) for r in d.read("out")] == expected
         assert d.store("sums").all() == dict(sums)
+
+
+async def above(record: hr.Record, least: int) -> bool:
+    return bool(record.value > least)
+
+
+class Forgets(hr.Processor[str, Any, str, Any]):
+    def process(self, record: hr.Record) -> Any:
+        return above(record, 0)
+
+
+FORGETTING: dict[str, Callable[[hr.KStream], hr.KStream]] = {
+    "filter": lambda s: s.filter(lambda r: above(r, 0)),
+    "map": lambda s: s.map(lambda r: above(r, 0), key=hr.String(), value=hr.Long()),
+    "process": lambda s: s.process(Forgets, value=hr.Json()),
+}
+
+
+@pytest.mark.parametrize("operator", sorted(FORGETTING))
+def test_a_function_that_only_makes_a_coroutine_ends_the_job(operator: str) -> None:
+    app = hr.App("forgets", dead_letter_stream="dead")
+    FORGETTING[operator](app.stream("in", key=hr.String(), value=hr.Long())).to("out")
+    with Driver(app) as d:
+        d.send("in", "k", 1)
+        with pytest.raises(hr.TopologyError, match=r"gave a coroutine, and is not an async function"):
+            d.run()
 
 
 class Misused(hr.Processor[str, Any, str, Any]):

@@ -47,7 +47,7 @@ class Watched:
 
 def run(call: Any, count: int, calls: Calls | None = None, keys: list[Any] | None = None, look: Any = bool) -> list[Any]:
     lanes = lanes_of([None] * count if keys is None else keys)
-    return gathered(calls or Calls(), "operator 'o': f", lanes, call, look)
+    return gathered(calls or Calls(), "operator 'o': f", lanes, call, look)[0]
 
 
 @settings(max_examples=30, deadline=None)

@@ -121,25 +121,20 @@ def _close() -> None:
 
 def gathered(
     calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]], look: Callable[[], object]
-) -> list[Any]:
-    """What `call` gives for each place in `lanes`, by place, `Raised` where it raised: all calls have ended. Those of one lane
-    run one after another. `what`: the operator and its function; what `look` raises cancels all calls."""
-    loop = _event_loop()
-    results: list[Any] = [_PENDING] * sum(map(len, lanes))
+) -> tuple[list[Any], int]:
+    """What `call` gives for each place in `lanes`, by place, `Raised` where it raised, and how many tries were repeated. All calls
+    have ended. Those of one lane run one after another. `what`: the operator and its function; what `look` raises cancels all.
+    """
+    loop, gathering = _event_loop(), _Gathering(calls, what, lanes, call)
     until_s = time.monotonic() + PIECE_S_MAX
 
     def watch() -> None:
         look()
         if time.monotonic() > until_s:
-            left = results.count(_PENDING)
-            raise RoundFailedError(
-                f"{what}: of {len(results):,} calls {left:,} have not ended in {duration_text(int(PIECE_S_MAX * 1e6))}",
-                "what it waits for is too slow, or does not answer: give it a shorter timeout, fewer retries or more keys, or "
-                'let calls for one key run at once, hr.concurrent(..., order="none")',
-            )
+            raise gathering.too_long()
 
-    loop.wait_for(what, _all(loop, calls, what, lanes, call, results), watch)
-    return results
+    loop.wait_for(what, gathering.run(loop), watch)
+    return gathering.results, gathering.retried
 
 
 def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_max: float | None = None) -> None:
@@ -148,61 +143,68 @@ def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_ma
         _event_loop().wait_for(what, asyncio.wait_for(given, seconds_max), look)
 
 
-async def _all(
-    loop: _EventLoop,
-    calls: Calls,
-    what: str,
-    lanes: Sequence[Sequence[int]],
-    call: Callable[[int], Awaitable[Any]],
-    results: list[Any],
-) -> None:
-    bound = loop.bounds.setdefault(calls, asyncio.Semaphore(calls.concurrency))
-    left = iter(lanes)
+class _Gathering:
+    """The calls for a piece of a round, as they come; what is not a call's own runs in the loop."""
 
-    async def work() -> None:
-        for lane in left:
+    def __init__(self, calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]) -> None:
+        self.results: list[Any] = [_PENDING] * sum(map(len, lanes))
+        self.retried = 0
+        self._calls, self._what, self._call = calls, what, call
+        self._workers, self._left = min(calls.concurrency, len(lanes)), iter(lanes)
+
+    async def run(self, loop: _EventLoop) -> None:
+        bound = loop.bounds.setdefault(self._calls, asyncio.Semaphore(self._calls.concurrency))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work(bound))
+
+    async def _work(self, bound: asyncio.Semaphore) -> None:
+        for lane in self._left:
             for place in lane:
                 async with bound:
                     # in a task of its own: context variables that one call sets are not seen by the next
-                    results[place] = await asyncio.create_task(_outcome(calls, what, call, place))
+                    self.results[place] = await asyncio.create_task(self._outcome(place))
                 raise_if_cancelled()
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(calls.concurrency, len(lanes))):
-            group.create_task(work())
+    async def _outcome(self, place: int) -> Any:
+        """What the call gives, in one of its tries, or what the last one raised."""
+        tries = 0
+        while True:
+            tries += 1
+            timeout = asyncio.timeout(self._calls.timeout_us / 1e6)
+            try:
+                async with timeout:
+                    result = await self._call(place)
+                    raise_if_cancelled()
+                    return result
+            except Exception as found:
+                error = self._late(found) if timeout.expired() and isinstance(found, TimeoutError) else found
+            except BaseException as found:
+                if _is_cancelled():
+                    raise
+                return Raised(found)
+            if tries > self._calls.retries:
+                return Raised(error)
+            self.retried += 1
+            await asyncio.sleep(pause_us(self._calls, tries, random.random()) / 1e6)
 
+    def _late(self, error: TimeoutError) -> CallTimeoutError:
+        """With the traceback of where it waited."""
+        retries = self._calls.retries
+        tries = f", {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
+        late = CallTimeoutError(
+            f"{self._what} did not end within {duration_text(self._calls.timeout_us)}{tries}",
+            "look at what it waits for, or give it more time: hr.concurrent(..., timeout=...)",
+        )
+        return late.with_traceback((error.__cause__ or error).__traceback__)
 
-async def _outcome(calls: Calls, what: str, call: Callable[[int], Awaitable[Any]], place: int) -> Any:
-    """What the call gives, in one of its tries, or what the last one raised."""
-    tries = 0
-    while True:
-        tries += 1
-        timeout = asyncio.timeout(calls.timeout_us / 1e6)
-        try:
-            async with timeout:
-                result = await call(place)
-                raise_if_cancelled()
-                return result
-        except Exception as found:
-            error = _late(calls, what, found) if timeout.expired() and isinstance(found, TimeoutError) else found
-        except BaseException as found:
-            if _is_cancelled():
-                raise
-            return Raised(found)
-        if tries > calls.retries:
-            return Raised(error)
-        await asyncio.sleep(pause_us(calls, tries, random.random()) / 1e6)
-
-
-def _late(calls: Calls, what: str, error: TimeoutError) -> CallTimeoutError:
-    """With the traceback of where it waited."""
-    tries = f", {calls.retries} {'retry' if calls.retries == 1 else 'retries'}" if calls.retries else ""
-    late = CallTimeoutError(
-        f"{what} did not end within {duration_text(calls.timeout_us)}{tries}",
-        "look at what it waits for, or give it more time: hr.concurrent(..., timeout=...)",
-    )
-    cause = error.__cause__ or error
-    return late.with_traceback(cause.__traceback__)
+    def too_long(self) -> RoundFailedError:
+        count, left = len(self.results), self.results.count(_PENDING)
+        return RoundFailedError(
+            f"{self._what}: of {count:,} calls {left:,} have not ended in {duration_text(int(PIECE_S_MAX * 1e6))}",
+            "what it waits for is too slow, or does not answer: give it a shorter timeout, fewer retries or more keys, or "
+            'let calls for one key run at once, hr.concurrent(..., order="none")',
+        )
 
 
 def raise_if_cancelled() -> None:

@@ -4,6 +4,7 @@ parents before children."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
@@ -15,7 +16,7 @@ import pyarrow as pa
 from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
 from headrace.core.rounds.async_calls import lanes_of
 from headrace.core.rounds.stream_limits import StreamLimits
-from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError
+from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError, TopologyError
 from headrace.exchange.messages import Reject
 from headrace.exchange.texts import traceback_of
 from headrace.model.calls import Calls
@@ -134,7 +135,9 @@ class Operator:
         rows = self.decoded(rows)
         records = rows.records(self.context.streams)
         if function.calls is None:
-            return self.mapped(function.body, records, rows)
+            rows, results = self.mapped(function.body, records, rows)
+            check_not_async(results, f"operator {self.node.name!r}: {function.label}")
+            return rows, results
         calls, body = function.calls, function.body
         keys = [record.key for record in records] if calls.by_key else [None] * len(records)
         results = self.awaited(calls, function.label, lanes_of(keys), lambda place: body(records[place]), rows)
@@ -174,7 +177,9 @@ class Operator:
             return []
         name = self.node.name
         self.context.fills[name] = self.context.fills.get(name, 0.0) + len(rows) / calls.concurrency
-        found = gathered(calls, f"operator {name!r}: {label}", lanes, call, self.context.check)
+        found, retried = gathered(calls, f"operator {name!r}: {label}", lanes, call, self.context.check)
+        if retried:
+            self.context.count("calls_retried", retried)
         for place, result in enumerate(found):
             if isinstance(result, Raised):
                 self.reject(rows, place, result.error)
@@ -220,6 +225,17 @@ class Operator:
     def batch_result(self, result: Any) -> Any:
         """What the operator takes of a batch function's result, an array or a RecordBatch; raises if it is not there."""
         return result
+
+
+def check_not_async(results: Sequence[Any], what: str) -> None:
+    """Raise where `what` gave something to await, and is no async function by itself: a predicate would always hold."""
+    if results and inspect.iscoroutine(results[0]):
+        for result in results:
+            result.close()
+        raise TopologyError(
+            f"{what} gave a coroutine, and is not an async function: nothing awaits it",
+            "write it as `async def`, and await what it calls",
+        )
 
 
 def _is_recoded(field: Field, serde: Serde | None) -> bool:

@@ -21,7 +21,7 @@ from headrace.model.calls import Calls
 from headrace.model.durations import duration_us
 from headrace.worker.async_calls import awaited, raise_if_cancelled
 from headrace.worker.operators.at_work import RECORD, AtWork, Held, RecordAtWork
-from headrace.worker.operators.base import FAILED, Context, Due, Operator, record_batch
+from headrace.worker.operators.base import FAILED, Context, Due, Operator, check_not_async, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
@@ -240,10 +240,12 @@ class ProcessOperator(AtWork, Operator):
             self.key, self.time_us, self.where = record.key, record.timestamp_us, (ssp, record.offset, rank)
             mark = self._mark()
             try:
-                processor.process(record)
+                given = processor.process(record)
             except BaseException:
                 self._take_back(mark)
                 raise
+            if given is not None:
+                check_not_async([given], f"operator {self.node.name!r}: {self.node.processor.__name__}.process")
 
         self.each(process, rows.records(self.context.streams), rows)
 
