@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.rounds.async_calls import lanes_of, pause_us
+from headrace.core.rounds.async_calls import queues_of, pause_us
 from headrace.errors import CallTimeoutError, RoundFailedError
 from headrace.model.calls import Calls
 from headrace.worker import async_calls
@@ -46,8 +46,8 @@ class Watched:
 
 
 def run(call: Any, count: int, calls: Calls | None = None, keys: list[Any] | None = None, look: Any = bool) -> list[Any]:
-    lanes = lanes_of([None] * count if keys is None else keys)
-    return gathered(calls or Calls(), "operator 'o': f", lanes, call, look)[0]
+    queues = queues_of([None] * count if keys is None else keys)
+    return gathered(calls or Calls(), "operator 'o': f", queues, call, look)[0]
 
 
 @settings(max_examples=30, deadline=None)

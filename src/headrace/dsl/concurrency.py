@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from headrace.core.rounds.async_calls import CONCURRENCY_MAX, LONGEST_US_MAX, longest_us
 from headrace.dsl.functions import is_async, label_of, with_calls
@@ -40,14 +40,14 @@ def concurrent(
 
 
 def concurrent(
-    function: Any = None,
+    function: F | None = None,
     *,
     concurrency: int = 100,
     timeout: str | timedelta = "30 seconds",
     retries: int = 0,
     backoff: str | timedelta = "100 ms",
     order: str = "key",
-) -> Any:
+) -> F | Callable[[F], F]:
     """Say how an async function is called: how many calls at once, for how long, how often. A decorator too.
 
     At most `concurrency` calls run at once in a container, each try ends after `timeout`, and `retries` more tries follow one
@@ -72,14 +72,14 @@ def concurrent(
     return partial(_with, calls=calls) if function is None else _with(function, calls)
 
 
-def _with(function: Any, calls: Calls) -> Any:
+def _with(function: F, calls: Calls) -> F:
     if not callable(function) or not is_async(function):
         found = f"{label_of(function)}, which is not" if callable(function) else type(function).__name__
         raise TopologyError(
             f"concurrent: expected an async function, found {found}",
             "write it as `async def`; inside, `await asyncio.to_thread(...)` calls a function that blocks",
         )
-    return with_calls(function, calls)
+    return cast("F", with_calls(function, calls))
 
 
 def _check_number(name: str, value: Any, least: int, most: int) -> None:

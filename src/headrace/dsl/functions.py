@@ -140,7 +140,7 @@ def is_batch(given: Any) -> bool:
 
 
 def is_async(given: Any) -> bool:
-    """Whether what a call gives is awaited, or gone through by `async for`: also of a partial function and of an object."""
+    """Whether what a call gives is awaited, or iterated by `async for`: also of a partial function and of an object."""
     return _is(inspect.iscoroutinefunction, given) or is_async_generator(given)
 
 

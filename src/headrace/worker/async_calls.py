@@ -120,12 +120,11 @@ def _close() -> None:
 
 
 def gathered(
-    calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]], look: Callable[[], object]
+    calls: Calls, what: str, queues: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]], look: Callable[[], object]
 ) -> tuple[list[Any], int]:
-    """What `call` gives for each place in `lanes`, by place, `Raised` where it raised, and how many tries were repeated. All calls
-    have ended. Those of one lane run one after another. `what`: the operator and its function; what `look` raises cancels all.
-    """
-    loop, gathering = _event_loop(), _Gathering(calls, what, lanes, call)
+    """What `call` gives for each place in `queues`, by place, `Raised` where it raised, and how many tries were repeated; all
+    calls have ended. Those of a queue run one after another. `what`: operator and function; what `look` raises cancels all."""
+    loop, gathering = _event_loop(), _Gathering(calls, what, queues, call)
     until_s = time.monotonic() + PIECE_S_MAX
 
     def watch() -> None:
@@ -146,11 +145,11 @@ def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_ma
 class _Gathering:
     """The calls for a piece of a round, as they come; what is not a call's own runs in the loop."""
 
-    def __init__(self, calls: Calls, what: str, lanes: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]) -> None:
-        self.results: list[Any] = [_PENDING] * sum(map(len, lanes))
+    def __init__(self, calls: Calls, what: str, queues: Sequence[Sequence[int]], call: Callable[[int], Awaitable[Any]]) -> None:
+        self.results: list[Any] = [_PENDING] * sum(map(len, queues))
         self.retried = 0
         self._calls, self._what, self._call = calls, what, call
-        self._workers, self._left = min(calls.concurrency, len(lanes)), iter(lanes)
+        self._workers, self._left = min(calls.concurrency, len(queues)), iter(queues)
 
     async def run(self, loop: _EventLoop) -> None:
         bound = loop.bounds.setdefault(self._calls, asyncio.Semaphore(self._calls.concurrency))
@@ -159,8 +158,8 @@ class _Gathering:
                 group.create_task(self._work(bound))
 
     async def _work(self, bound: asyncio.Semaphore) -> None:
-        for lane in self._left:
-            for place in lane:
+        for queue in self._left:
+            for place in queue:
                 async with bound:
                     # in a task of its own: context variables that one call sets are not seen by the next
                     self.results[place] = await asyncio.create_task(self._outcome(place))

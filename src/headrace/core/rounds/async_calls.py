@@ -13,17 +13,17 @@ PAUSE_US_MAX = 30_000_000
 PIECE_S_MAX = 480.0  # of all calls for a piece of a round: the driver gives a round up after 10 minutes, and does not know why
 
 
-def lanes_of(keys: Sequence[Any]) -> list[list[int]]:
+def queues_of(keys: Sequence[Any]) -> list[list[int]]:
     """The places of the records of each key, whose calls run one after another. A record without a key waits for none. The
     longest come first: what begins last ends last.
 
-    >>> lanes_of(["a", "b", None, "b", None])
+    >>> queues_of(["a", "b", None, "b", None])
     [[1, 3], [0], [2], [4]]
     """
-    lanes: dict[Any, list[int]] = {}
+    queues: dict[Any, list[int]] = {}
     for place, key in enumerate(keys):
-        lanes.setdefault((place,) if key is None else _comparable(key), []).append(place)
-    return sorted(lanes.values(), key=len, reverse=True)
+        queues.setdefault((place,) if key is None else _comparable(key), []).append(place)
+    return sorted(queues.values(), key=len, reverse=True)
 
 
 def _comparable(key: Any) -> Any:

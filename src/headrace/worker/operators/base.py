@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
-from headrace.core.rounds.async_calls import lanes_of
+from headrace.core.rounds.async_calls import queues_of
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError, TopologyError
 from headrace.exchange.messages import Reject
@@ -140,7 +140,7 @@ class Operator:
             return rows, results
         calls, body = function.calls, function.body
         keys = [record.key for record in records] if calls.by_key else [None] * len(records)
-        results = self.awaited(calls, function.label, lanes_of(keys), lambda place: body(records[place]), rows)
+        results = self.awaited(calls, function.label, queues_of(keys), lambda place: body(records[place]), rows)
         return self._succeeded(results, rows)
 
     def mapped(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> tuple[Rows, list[Any]]:
@@ -169,15 +169,15 @@ class Operator:
                 append(FAILED)
 
     def awaited(
-        self, calls: Calls, label: str, lanes: list[list[int]], call: Callable[[int], Awaitable[Any]], rows: Rows
+        self, calls: Calls, label: str, queues: list[list[int]], call: Callable[[int], Awaitable[Any]], rows: Rows
     ) -> list[Any]:
         """What `call` gave for the place of each row, `FAILED` (and a reject) where it raised; all calls have ended. Those of
-        one lane run one after another; `label`: what errors call it."""
+        one queue run one after another; `label`: what errors call it."""
         if not len(rows):
             return []
         name = self.node.name
         self.context.fills[name] = self.context.fills.get(name, 0.0) + len(rows) / calls.concurrency
-        found, retried = gathered(calls, f"operator {name!r}: {label}", lanes, call, self.context.check)
+        found, retried = gathered(calls, f"operator {name!r}: {label}", queues, call, self.context.check)
         if retried:
             self.context.count("calls_retried", retried)
         for place, result in enumerate(found):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE
-from headrace.core.rounds.async_calls import lanes_of
+from headrace.core.rounds.async_calls import queues_of
 from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.messages import Reject
@@ -225,7 +225,7 @@ class ProcessOperator(AtWork, Operator):
 
         keys = [key if calls.by_key else None for key, _, _ in positions]
         label = f"{self.node.processor.__name__}.process"
-        for result in self.awaited(calls, label, lanes_of(keys), process, rows):
+        for result in self.awaited(calls, label, queues_of(keys), process, rows):
             if result is not FAILED:
                 self.held += result[0]
                 self.held_counts += result[1]
