@@ -90,10 +90,10 @@ class _EventLoop:
             left = asyncio.all_tasks() - {asyncio.current_task()}
             for task in left:
                 task.cancel()
-            await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), _END_S)
+            await asyncio.gather(*left, return_exceptions=True)
 
         try:
-            self.wait_for("at the end", end(), bool)
+            self.wait_for("at the end", end(), within(_END_S))
         except TimeoutError:
             LOG.warning("a task that an async function started, and did not await, does not end")
         self.is_closed = True
@@ -136,10 +136,21 @@ def gathered(
     return gathering.results, gathering.retried
 
 
-def awaited(what: str, given: Any, look: Callable[[], object] = bool, seconds_max: float | None = None) -> None:
+def awaited(what: str, given: Any, look: Callable[[], object]) -> None:
     """Wait for what a call gave, where its function is async."""
     if inspect.iscoroutine(given):
-        _event_loop().wait_for(what, asyncio.wait_for(given, seconds_max), look)
+        _event_loop().wait_for(what, given, look)
+
+
+def within(seconds: float) -> Callable[[], None]:
+    """What to `look` at where something may take so long, and then ends with a `TimeoutError`."""
+    until_s = time.monotonic() + seconds
+
+    def look() -> None:
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"it has not ended within {seconds:g} s")
+
+    return look
 
 
 class _Gathering:
