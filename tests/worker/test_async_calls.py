@@ -276,5 +276,5 @@ def test_a_fork_has_a_loop_of_its_own() -> None:
 
 def test_what_is_no_coroutine_is_not_awaited_and_one_has_a_bound() -> None:
     awaited("f", 7, within(0.0))
-    with pytest.raises(TimeoutError, match="has not ended within 0.05 s"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0\.05 s"):
         awaited("f", asyncio.sleep(60), within(0.05))
