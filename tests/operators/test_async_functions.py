@@ -123,6 +123,33 @@ def test_order_and_bound_with_one_thread_and_with_several(order: str, threads: i
         assert all(values == sorted(values) for values in calls.order.values())
 
 
+def test_pieces_of_slow_calls_stay_as_large_as_what_may_run_at_once() -> None:
+    """The first piece has 256 records and takes 0.9 s: of a plain function the next one would have 56, then 20, then 8."""
+    running, peak = 0, 0
+    peaks = []
+
+    async def slow(record: hr.Record) -> int:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.45)
+        running -= 1
+        if not running:
+            peaks.append(peak)
+            peak = 0
+        return int(record.value)
+
+    app = hr.App("slow")
+    rows = app.stream("in", key=hr.String(), value=hr.Long())
+    rows.map_values(hr.concurrent(slow, concurrency=128)).to("out")
+    with Driver(app) as d:
+        for number in range(512):
+            d.send("in", f"k{number}", number)
+        d.run()
+        assert len(d.read("out")) == 512
+    assert set(peaks) == {128}
+
+
 def test_failures_timeouts_and_records_that_succeed_in_the_end() -> None:
     tries: Counter[int] = Counter()
 
