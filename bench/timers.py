@@ -20,7 +20,7 @@ from headrace.adapters.lmdb import close_idle, open_task_store
 from headrace.core.keys.key_layout import SLOTS, time_of
 from headrace.state_files.files import StateFiles
 from headrace.worker.operators.expiry import due_entries, earliest_us
-from headrace.worker.operators.timer_store import Timers
+from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.state.task_state import TaskState
 
 PENDING = (1, 10, 100, 1_000, 10_000, 100_000)

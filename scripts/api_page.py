@@ -29,8 +29,8 @@ from headrace.dsl.joinable import StreamJoins, TableJoins
 from headrace.dsl.preview import Preview
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
-from headrace.worker.operators.process import Metrics, ProcessorContext
-from headrace.worker.operators.stores import KeyValueStoreView, ListStoreView, MapStoreView, WindowStoreView
+from headrace.worker.operators.processing.process import Metrics, ProcessorContext
+from headrace.worker.operators.processing.stores import KeyValueStoreView, ListStoreView, MapStoreView, WindowStoreView
 
 _TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROCESSOR_METHODS = ("init", "process", "process_batch", "on_timer", "close")
@@ -163,7 +163,9 @@ TABLES: dict[str, Callable[[], str]] = {
         *("Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "WindowedKey"), "until_window_closes", "until_time_limit"
     ),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
-    "declarations": _names("App", "Repartitioned", "KeyValueStore", "ListStore", "MapStore", "WindowStore", "batch"),
+    "declarations": _names(
+        *("App", "Repartitioned", "KeyValueStore", "ListStore", "MapStore", "WindowStore"), "batch", "concurrent"
+    ),
     "groupers": _names(
         "GroupByPartition",
         "GroupByPartitionFixedTaskNum",

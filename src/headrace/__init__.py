@@ -25,6 +25,7 @@ from headrace.core.job_plan.groupers import (
 )
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
 from headrace.dsl.cogrouped import KCogrouped
+from headrace.dsl.concurrency import concurrent
 from headrace.dsl.functions import batch
 from headrace.dsl.grouped import KGrouped
 from headrace.dsl.grouped_table import KGroupedTable
@@ -47,6 +48,7 @@ from headrace.environment import VERSION as _VERSION
 from headrace.errors import (
     AppLoadError,
     ArtifactError,
+    CallTimeoutError,
     ConfigError,
     DiskFullError,
     EndlessTimersError,
@@ -112,7 +114,7 @@ __all__ = [
     "__version__", "App", "Job", "JobStatus", "RunStatus", "Record", "open_system", "Streams", "testing",
     # declaring
     "KStream", "KTable", "GlobalTable", "KGrouped", "KCogrouped", "KGroupedTable",
-    "Repartitioned", "TopologyDescription", "batch",
+    "Repartitioned", "TopologyDescription", "batch", "concurrent",
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "until_window_closes", "until_time_limit",
     # processors
@@ -129,7 +131,7 @@ __all__ = [
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
-    "HeadraceError", "AppLoadError", "ArtifactError", "ConfigError", "DiskFullError", "EndlessTimersError",
+    "HeadraceError", "AppLoadError", "ArtifactError", "CallTimeoutError", "ConfigError", "DiskFullError", "EndlessTimersError",
     "FencedError", "IncompatibleChangeError", "InvalidNameError", "JobHeldError", "NotSupportedError",
     "OffsetOutOfRangeError", "OutOfRangeError", "RecordError", "RecordTooLargeError", "RegistryError", "RoundFailedError",
     "SchemaError", "SerdeError", "SetupError", "StartpointError", "StateError", "StorageError", "StreamExistsError",

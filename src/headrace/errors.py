@@ -119,6 +119,10 @@ class RecordTooLargeError(HeadraceError):
     """A record is larger than the system takes."""
 
 
+class CallTimeoutError(HeadraceError, TimeoutError):
+    """The call of an async function for a record did not end within its `timeout`, in none of its tries."""
+
+
 # --- stored things --------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ def test_functions_stores_and_repartition_streams_are_run(app: hr.App) -> None:
     counted = by_item.windowed_by(hr.Tumbling("1 hour")).aggregate(n=hr.count(), store="n")
     found = {record.key.key: record.value for record in counted.preview(8)}
     assert found == {f"item-{number}": {"n": 2} for number in range(4)}
+
+
+def test_async_functions_are_awaited(app: hr.App) -> None:
+    async def price(sale: hr.Record) -> float:
+        await asyncio.sleep(0.001)
+        return float(sale.value["price"])
+
+    assert [record.value for record in sales_of(app).map_values(price).preview(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_of_an_application_each_output_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ async def later(record: Any) -> Any: ...
 ARGUMENTS: dict[str, tuple[Callable[[hr.KStream], Any], str]] = {
     "filter": (lambda s: s.filter(lambda: True), r"filter\(.*test_mistakes.py:\d+\)\): .*called with \(record\)"),
     "map_values": (lambda s: s.map_values(lambda k, v: v), r"map_values.*missing a required argument: 'v'"),
-    "async": (lambda s: s.map_values(later), r"map_values\(later .* is an async function"),
+    "async": (lambda s: s.to("out", headers=later), r"later .*: an async function cannot be given here"),
     "batch": (lambda s: s.map_values(two_batches), r"map_values\(two_batches .*\(batch\)"),
     "select_key": (lambda s: s.select_key(lambda k, v: v), "select_key"),
     "map": (lambda s: s.map(lambda k, v: (k, v)), r"map\("),

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.core.keys.key_layout import SLOTS, reversed_hash, state_key, time_bytes
 from headrace.testing import Driver
 from headrace.worker.operators.expiry import delete_expired, expire, forget_expiry, move_old_marks
-from headrace.worker.operators.timer_store import Timers
+from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.state.task_state import Database, Journal
 
 SECOND = 1_000_000

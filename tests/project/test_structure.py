@@ -110,12 +110,17 @@ def test_folders_are_taken_in_at_a_glance() -> None:
     assert full == {}, f"folders of more than {SIBLINGS_MAX} modules: divide them by theme"
 
 
+def is_overload(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether it only says a type of the function that follows."""
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
+
+
 def test_a_public_name_is_defined_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module, _, tree in TREES:
         for node in tree.body:
             named = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-            if named and not module.startswith(SHARED_NAMES_IN):
+            if named and not module.startswith(SHARED_NAMES_IN) and not is_overload(node):
                 places[node.name].append(module)
     twice = {name: found for name, found in places.items() if len(found) > 1 and name not in DEFINED_TWICE}
     assert twice == {}, "one name for two things: rename one"

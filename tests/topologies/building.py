@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,20 +35,33 @@ def _input(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any])
     return read(spec.input_name(node["stream"]), key=hr.String(), value=hr.Json())
 
 
+def _called(number: int, function: Callable[[hr.Record], Any]) -> Callable[[hr.Record], Any]:
+    """Of every other operator an async function, of which some calls take longer: what comes out must be the same."""
+
+    async def later(record: hr.Record) -> Any:
+        await asyncio.sleep(f.number(record.value) % 3 / 10_000)
+        return function(record)
+
+    return later if number % 2 else function
+
+
 def _filter(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].filter(lambda r: f.kept(r.value, node["by"]), name=f"n{number}")
+    return parents[0].filter(_called(number, lambda r: f.kept(r.value, node["by"])), name=f"n{number}")
 
 
 def _map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].map_values(lambda r: f.doubled(r.value, node["by"]), value=hr.Json(), name=f"n{number}")
+    function = _called(number, lambda r: f.doubled(r.value, node["by"]))
+    return parents[0].map_values(function, value=hr.Json(), name=f"n{number}")
 
 
 def _flat_map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].flat_map_values(lambda r: f.several(r.value, node["by"]), value=hr.Json(), name=f"n{number}")
+    function = _called(number, lambda r: f.several(r.value, node["by"]))
+    return parents[0].flat_map_values(function, value=hr.Json(), name=f"n{number}")
 
 
 def _select_key(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].select_key(lambda r: f.new_key(r.value, node["by"]), key=hr.String(), name=f"n{number}")
+    function = _called(number, lambda r: f.new_key(r.value, node["by"]))
+    return parents[0].select_key(function, key=hr.String(), name=f"n{number}")
 
 
 def _merge(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
@@ -55,7 +69,7 @@ def _merge(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any])
 
 
 def _branch(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].split(lambda r: f.taken(r.value, node["by"]), name=f"n{number}")[0]
+    return parents[0].split(_called(number, lambda r: f.taken(r.value, node["by"])), name=f"n{number}")[0]
 
 
 def _partitioner(kind: str | None) -> Any:
@@ -185,8 +199,12 @@ def _process(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any
             store.put(seen)
         self.context.forward(value=f.counted(record.value, seen))
 
+    async def later(self: Any, record: hr.Record) -> None:
+        process(self, record)
+        await asyncio.sleep(f.number(record.value) % 3 / 10_000)
+
     stores = [hr.KeyValueStore(f"n{number}-seen", value=hr.Long())]
-    processor = type(f"Seen{number}", (hr.Processor,), {"stores": stores, "process": process})
+    processor = type(f"Seen{number}", (hr.Processor,), {"stores": stores, "process": later if number % 2 else process})
     return parents[0].process(processor, name=f"n{number}", value=hr.Json())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.serdes.scalars import Bytes
-from headrace.worker.merging import Merged
+from headrace.worker.merging import FIRST_ROWS, PIECE_S, Merged, next_size
 from headrace.worker.rows import Field, Rows
 from support.world import caught_up
 
@@ -87,3 +88,15 @@ def test_a_round_that_is_cut_short_finds_what_was_written_before(tmp_path: Path)
         assert job.status()["sub_topologies"]["source"]["round"] > 1, "it was cut short"
         named = [(record.key, record.value) for record in log.consume("named", key=hr.String(), value=hr.String())]
     assert sorted(named) == sorted((key, f"{n} user {key}") for n in range(100) for key in keys)
+
+
+@given(st.integers(1, 1_000), st.floats(0.001, 10.0), st.floats(0.05, 1.0))
+def test_pieces_of_slow_calls_fill_what_may_run_at_once_and_little_more(concurrency: int, call_s: float, share: float) -> None:
+    """Rows of which a `share` makes a call: `concurrency` of them run at once, each as long as `call_s`."""
+    size = FIRST_ROWS
+    for _ in range(60):
+        fills = size * share / concurrency
+        seconds = math.ceil(fills) * call_s
+        size = next_size(size, seconds, fills)
+    assert fills > 0.99
+    assert seconds <= max(2 * PIECE_S, 2 * call_s)

@@ -47,7 +47,7 @@ class Run:
     def __init__(self, number: int, function: Callable[[int, int], None]) -> None:
         self.number, self.task, self.function = number, f"task-{number}", function
         self.plan = SimpleNamespace(positions={0: 0})
-        self.waited_to_open_s = 0.0
+        self.waited_to_open_s, self.fills = 0.0, dict[str, float]()
         self.processed: list[int] = []
         self.calls: list[str] = []
         self.lock = threading.Lock()

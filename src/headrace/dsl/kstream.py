@@ -77,11 +77,11 @@ class KStream(StreamJoins, Displayable):
 
     def map(self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
-        return KStream(self.app, self.flow.apply("map", Map, function, flows.WORKER, name, key=key, value=value))
+        return KStream(self.app, self.flow.apply("map", Map, function, flows.CALLED, name, key=key, value=value))
 
     def peek(self, function: Any, *, name: str | None = None) -> KStream:
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
-        return KStream(self.app, self.flow.apply("peek", Peek, function, flows.WORKER, name))
+        return KStream(self.app, self.flow.apply("peek", Peek, function, flows.CALLED, name))
 
     def with_headers(self, function: Any, *, name: str | None = None) -> KStream:
         """Give each record the headers that `function` returns, in place of its own: (name, value) pairs, or a mapping.
@@ -93,14 +93,14 @@ class KStream(StreamJoins, Displayable):
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
-        behind = self.flow.apply("flat_map_values", FlatMapValues, function, flows.RECORD_ONLY, name, each=True, value=value)
+        behind = self.flow.apply("flat_map_values", FlatMapValues, function, flows.EACH, name, each=True, value=value)
         return KStream(self.app, behind)
 
     def flat_map(
         self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> KStream:
         """Make a record of each (key, value) that `function` gives."""
-        behind = self.flow.apply("flat_map", FlatMap, function, flows.RECORD_ONLY, name, each=True, key=key, value=value)
+        behind = self.flow.apply("flat_map", FlatMap, function, flows.EACH, name, each=True, key=key, value=value)
         return KStream(self.app, behind)
 
     def transform(
@@ -155,6 +155,7 @@ class KStream(StreamJoins, Displayable):
             processor=processor,
             stores=specs,
             timers=declared.timers,
+            calls=declared.calls,
             key=keys.serde,
             value=values.serde,
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
 
-from headrace.dsl.functions import checked_arguments, label_of
+from headrace.dsl.functions import calls_of, check_call, checked_arguments, is_async, is_async_generator, label_of
 from headrace.dsl.stream_cursor import checked_serde
 from headrace.errors import TopologyError
+from headrace.model.calls import Calls
 from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.topology import StoreKind, StoreSpec
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from headrace.dsl.processor_context import ProcessorContext, Timer
 
-_METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
+_METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",), "close": ()}
+_MAY_BE_ASYNC = ("init", "process", "close")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class WindowStore(Generic[V]):
 
 
 SUB_KEYS = (str, bytes, int)
+MayWait: TypeAlias = "Awaitable[None] | None"  # of a method that may be `async def`
 AnyStore: TypeAlias = "KeyValueStore | ListStore | MapStore | WindowStore"
 
 
@@ -106,6 +109,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
     Define `process(record)` for one record at a time or `process_batch(batch)` for Arrow batches, not both. An object
     is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
+    `process`, `init` and `close` may be `async def`: then records of several keys are at work at once (`hr.concurrent`).
 
     `stores` lists the `KeyValueStore`, `ListStore`, `MapStore` and `WindowStore` declarations; inside, `context.store(name)`
     gives the store, which sees the current record's key only. Give it the declaration in place of the name, and type checkers
@@ -114,11 +118,12 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
     stores: ClassVar[Sequence[AnyStore]] = ()
 
-    def init(self, context: ProcessorContext[KIn]) -> None:
+    def init(self, context: ProcessorContext[KIn]) -> MayWait:
         """Called once before the first record. Keep the context: it forwards records, and gives stores and timers."""
         self.context = context
+        return None
 
-    def process(self, record: Any) -> None:
+    def process(self, record: Any) -> MayWait:
         """Called with each `Record`."""
         raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
 
@@ -133,7 +138,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         `EndlessTimersError` ends the job where a key's timers are due at once again and again.
         """
 
-    def close(self) -> None:
+    def close(self) -> MayWait:
         """Called when the task leaves this process, as far as that can be promised: a killed process calls nothing."""
 
 
@@ -144,6 +149,7 @@ class Declared:
     stores: tuple[AnyStore, ...]
     timers: bool
     value: Serde | None = None  # of VOut, where the class says it
+    calls: Calls | None = None  # of one whose `process` is async
 
     @property
     def stateful(self) -> bool:
@@ -174,11 +180,19 @@ def declared_by(processor: Any) -> Declared:
     for method, arguments in _METHODS.items():
         text = f"process({label_of(processor)}): {method}"
         body = getattr(processor, method)
-        checked_arguments(text, body, ("self", *arguments))
-        if inspect.isgeneratorfunction(body):
+        check = check_call if method in _MAY_BE_ASYNC else checked_arguments
+        check(text, body, ("self", *arguments))
+        if inspect.isgeneratorfunction(body) or is_async_generator(body):
             raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
-    return Declared(_stores_of(processor), timers, _value_serde_of(processor))
+    calls = calls_of(processor.process) if is_async(processor.process) else None
+    declared = Declared(_stores_of(processor), timers, _value_serde_of(processor), calls)
+    if calls is not None and not calls.by_key and declared.stateful:
+        raise TopologyError(
+            f'process({label_of(processor)}): order="none" with state: calls for one key would not see what the others store',
+            'leave out order="none", or stores and timers',
+        )
+    return declared
 
 
 def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore, ...]:

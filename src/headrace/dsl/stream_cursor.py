@@ -21,8 +21,10 @@ from headrace.serdes.serdes import serde_of_spark_type
 
 JVM = frozenset({FunctionKind.SQL, FunctionKind.COLUMN})
 WORKER = frozenset({FunctionKind.RECORD, FunctionKind.BATCH})
-ANY = JVM | WORKER
 RECORD_ONLY = frozenset({FunctionKind.RECORD})
+EACH = RECORD_ONLY | {FunctionKind.ASYNC}  # called with each record of a stream
+CALLED = WORKER | EACH
+ANY = JVM | CALLED
 
 
 _OF_PYTHON = {
@@ -158,6 +160,12 @@ def checked_function(
         raise TopologyError(
             f"{operator}('{function.label}'): a Spark expression cannot be given here",
             f"give a function; {_elsewhere(operator)}",
+        )
+    if function.kind is FunctionKind.ASYNC:
+        raise TopologyError(
+            f"{operator}({function.label}): an async function cannot be given here",
+            "write it without async, or call it before: filter, map, map_values, select_key, flat_map, flat_map_values, peek "
+            "and split of a stream take async functions",
         )
     raise TopologyError(
         f"{operator}({function.label}): @hr.batch functions cannot be given here", "give a function over one record"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from headrace.model.calls import Calls
 from headrace.model.serde import Serde
 from headrace.model.windows import AnyWindows, ClosingWindows
 
@@ -20,6 +21,7 @@ class FunctionKind(StrEnum):
     COLUMN = "column"  # a pyspark Column: runs in the JVM
     BATCH = "batch"  # marked @hr.batch: RecordBatch -> RecordBatch | Array, runs in the worker
     RECORD = "record"  # a function over a Record, runs in the worker
+    ASYNC = "async"  # such a function that is awaited, as its `calls` say; of an async generator the body gives a list
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,7 @@ class Function:
     body: Any
     label: str
     given_at: str = ""
+    calls: Calls | None = None
 
     @property
     def in_jvm(self) -> bool:
@@ -89,10 +92,7 @@ class Node:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
     """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint`
-    (`core.rewind.startpoint_rules.start_of`).
-
-    Of one that is `broadcast` every task reads all partitions.
-    """
+    (`core.rewind.startpoint_rules.start_of`). Of one that is `broadcast` every task reads all partitions."""
 
     stream: str
     key: Serde | None
@@ -187,11 +187,12 @@ class Transform(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Process(Node):
-    """A user's `Processor` class; one object of it per task and worker process. `timers`: it has an `on_timer`."""
+    """A user's `Processor` class; one object per task and worker process. `timers`: has an `on_timer`; `calls`: it is async."""
 
     processor: Any
     stores: tuple[StoreSpec, ...] = ()
     timers: bool = False
+    calls: Calls | None = None
     key: Serde | None = None
     value: Serde | None = None
 
@@ -343,10 +344,7 @@ class Repartition(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sink(Node):
-    """Writes to an output stream; `stream` is its name or a record function that gives the name.
-
-    `partitioner` as that of a `Repartition`.
-    """
+    """Writes to the output `stream`: its name, or a record function that gives it. `partitioner`: as of a `Repartition`."""
 
     stream: str | Function
     key: Serde | None = None

@@ -113,7 +113,7 @@ class _Container:
         self.ends = {r.ssp: r.end for r in plan.ranges}
         self.readers_of: dict[int, list[TaskRun]] = {}
         for task_run in runs:
-            task_run.is_time = self.limits.is_over
+            task_run.is_time, task_run.check = self.limits.is_over, self.limits.check
             for ssp in task_run.plan.positions:
                 self.readers_of.setdefault(ssp, []).append(task_run)
         self.merging = merging_tasks(plan, program)

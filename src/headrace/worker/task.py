@@ -26,9 +26,9 @@ from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import delete_expired, move_old_marks
-from headrace.worker.operators.process import ProcessOperator
+from headrace.worker.operators.processing.process import ProcessOperator
+from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.operators.suppress import timer_owner
-from headrace.worker.operators.timer_store import Timers
 from headrace.worker.outputs import FINISH, RECORDS, TaskOutputs, output_table
 from headrace.worker.replay_header import found_in, marked
 from headrace.worker.resources import Resources
@@ -93,6 +93,8 @@ class TaskRun:
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
+        self.check: Callable[[], object] = bool  # raises where the round is to end at once
+        self.fills: dict[str, float] = {}  # by operator: how often the piece at work fills what its function may do at once
         self.batch_keys: set[bytes] = set()
         cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})

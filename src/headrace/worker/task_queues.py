@@ -192,15 +192,15 @@ class Turns:
             return Step.TAKE if self.is_read or not turn.queue.is_merging else None
         return Step.FINISH if self.is_cut or self.is_read else None
 
-    def done(self, turn: Turn, step: Step, rows: int = 0, seconds: float = 0.0) -> None:
-        """The task has done the step, with so many rows in so many seconds."""
+    def done(self, turn: Turn, step: Step, rows: int = 0, seconds: float = 0.0, fills: float | None = None) -> None:
+        """The task has done the step, with so many rows in so many seconds; `fills`: as of `next_size`."""
         turn.is_at_work, turn.at = False, None
         turn.has_begun = True
         if step is Step.FINISH:
             turn.has_finished = True
             self._unfinished -= 1
         if step is Step.TAKE and (rows >= turn.size or seconds > PIECE_S):  # of fewer rows the time says less
-            turn.size = next_size(rows, seconds)
+            turn.size = next_size(rows, seconds, fills)
         self._note(turn)
 
     @property

@@ -187,16 +187,17 @@ class TaskThreads:
                 self._changed.wait()
         return None
 
-    def _worked(self, turn: Turn, step: Step, parts: list[Part]) -> tuple[Turn, Step, int, float]:
-        """Do it; gives how many rows in how many seconds."""
+    def _worked(self, turn: Turn, step: Step, parts: list[Part]) -> tuple[Turn, Step, int, float, float | None]:
+        """Do it; gives how many rows in how many seconds, and how often they filled what may run at once."""
         run = self._runs[turn.number]
         began_s, opened_s = time.monotonic(), run.waited_to_open_s
         if step is not Step.TAKE:
             (run.begin if step is Step.BEGIN else run.finish)()
             self.process_s[turn.number] += time.monotonic() - began_s - (run.waited_to_open_s - opened_s)
-            return turn, step, 0, 0.0
+            return turn, step, 0, 0.0, None
         self._limits.has_begun = True
         ready_s = thread_ready_s()
+        run.fills.clear()
         rows = self._taken(run, turn, parts)
         seconds, ready_s = time.monotonic() - began_s, thread_ready_s() - ready_s
         worked_s = seconds - (run.waited_to_open_s - opened_s)
@@ -206,7 +207,7 @@ class TaskThreads:
         with self._changed:
             self.worked_s += worked_s
             self.waited_s += waited_s
-        return turn, step, rows, seconds
+        return turn, step, rows, seconds, max(run.fills.values(), default=None)
 
     def _taken(self, run: TaskRun, turn: Turn, parts: list[Part]) -> int:
         if not turn.queue.is_merging:

@@ -95,6 +95,25 @@ class ByName(hr.Processor):
         assert_type(self.times.get(0), dict[str, int] | None)
 
 
+class Async(hr.Processor[str, Flight, str, Late]):
+    """Methods that may wait, with options and without."""
+
+    async def init(self, context: hr.ProcessorContext[str]) -> None:
+        self.context = context
+
+    @hr.concurrent(concurrency=10, timeout="1 second", retries=2, backoff="10 ms", order="none")
+    async def process(self, record: hr.Record) -> None:
+        assert_type(await late_of(record), bool)
+        self.context.forward(value={"late": 1})
+
+    async def close(self) -> None: ...
+
+
+@hr.concurrent
+async def late_of(record: hr.Record) -> bool:
+    return bool(record.value.delay > 0)
+
+
 class Upper:
     """A serde of a user's own is one by its methods."""
 

@@ -32,6 +32,7 @@ from headrace.state_files.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.wiring.worker.background_folds import FOLDS, BackgroundFolds
 from headrace.wiring.worker.location import local_folder_of
+from headrace.worker.async_calls import awaited, within
 from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.resources import Resources
 from headrace.worker.state.task_state import TaskState
@@ -166,6 +167,7 @@ def forget(application: str, state_uri: str) -> None:
 
 
 LOG = logging.getLogger("headrace.processor")
+CLOSE_S_MAX = 10.0  # of a `close` that is async
 TASKS_MAX = 4_096  # tasks move between worker processes: what was not used for longest goes
 
 
@@ -201,7 +203,7 @@ class WorkerCaches:
         found = self._tasks.pop(entry)
         for processor, _ in found["processors"].values():
             try:
-                processor.close()
+                awaited(f"{type(processor).__qualname__}.close", processor.close(), within(CLOSE_S_MAX))
             except Exception:  # the user's: whatever it is, the work is done and committed
                 LOG.exception("%s.close() failed", type(processor).__qualname__)
         _, users = self._resources[found["owner"]]

@@ -22,18 +22,18 @@ from headrace.worker.operators import stateless as s
 from headrace.worker.operators.aggregate import VectorAggregateOperator
 from headrace.worker.operators.base import Operator
 from headrace.worker.operators.duplicates import DropDuplicatesOperator
-from headrace.worker.operators.foreign_keys import (
+from headrace.worker.operators.group_table import GroupTableOperator
+from headrace.worker.operators.joining.foreign_keys import (
     ForeignKeyJoin,
     ForeignKeyResultsOperator,
     SendByForeignKeyOperator,
 )
-from headrace.worker.operators.group_table import GroupTableOperator
-from headrace.worker.operators.joins import StreamTableJoin, TableTableJoin
+from headrace.worker.operators.joining.joins import StreamTableJoin, TableTableJoin
+from headrace.worker.operators.joining.stream_joins import StreamStreamJoin
 from headrace.worker.operators.keyed import RecordAggregateOperator
 from headrace.worker.operators.limited_updates import LimitUpdatesOperator
-from headrace.worker.operators.process import ProcessOperator
+from headrace.worker.operators.processing.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
-from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
 from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator

@@ -4,7 +4,8 @@ parents before children."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE, record_sizes
+from headrace.core.rounds.async_calls import queues_of
 from headrace.core.rounds.stream_limits import StreamLimits
-from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError
+from headrace.errors import PACKAGE_FOLDER, HeadraceError, OutOfRangeError, RecordTooLargeError, TopologyError
 from headrace.exchange.messages import Reject
 from headrace.exchange.texts import traceback_of
+from headrace.model.calls import Calls
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
+from headrace.worker.async_calls import Raised, gathered
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.rows import Field, Rows, flat
 
@@ -136,11 +140,21 @@ class Operator:
         if function.kind is FunctionKind.BATCH:
             return self._called_batch(function.body, rows)
         rows = self.decoded(rows)
-        return self.mapped(function.body, rows.records(self.context.streams), rows)
+        records = rows.records(self.context.streams)
+        if function.calls is None:
+            rows, results = self.mapped(function.body, records, rows)
+            check_not_async(results, f"operator {self.node.name!r}: {function.label}")
+            return rows, results
+        calls, body = function.calls, function.body
+        keys = [record.key for record in records] if calls.by_key else [None] * len(records)
+        results = self.awaited(calls, function.label, queues_of(keys), lambda place: body(records[place]), rows)
+        return self._succeeded(results, rows)
 
     def mapped(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> tuple[Rows, list[Any]]:
         """The rows that `function` took, of which `records` has what it is given, and its results for them."""
-        results = self.each(function, records, rows)
+        return self._succeeded(self.each(function, records, rows), rows)
+
+    def _succeeded(self, results: list[Any], rows: Rows) -> tuple[Rows, list[Any]]:
         failed = [i for i, result in enumerate(results) if result is FAILED]
         if failed:
             rows = rows.without(failed)
@@ -160,6 +174,24 @@ class Operator:
             except BaseException as error:  # the user's function: anything may come
                 self.reject(rows, len(results), error)
                 append(FAILED)
+
+    def awaited(
+        self, calls: Calls, label: str, queues: list[list[int]], call: Callable[[int], Awaitable[Any]], rows: Rows
+    ) -> list[Any]:
+        """What `call` gave for the place of each row, `FAILED` (and a reject) where it raised; all calls have ended. Those of
+        one queue run one after another; `label`: what errors call it."""
+        if not len(rows):
+            return []
+        name = self.node.name
+        self.context.fills[name] = self.context.fills.get(name, 0.0) + len(rows) / calls.concurrency
+        found, retried = gathered(calls, f"operator {name!r}: {label}", queues, call, self.context.check)
+        if retried:
+            self.context.count("calls_retried", retried)
+        for place, result in enumerate(found):
+            if isinstance(result, Raised):
+                self.reject(rows, place, result.error)
+                found[place] = FAILED
+        return found
 
     def _called_batch(self, function: Callable[[Any], Any], rows: Rows) -> tuple[Rows, Any]:
         rows, key, value = self.columns(rows)
@@ -200,6 +232,17 @@ class Operator:
     def batch_result(self, result: Any) -> Any:
         """What the operator takes of a batch function's result, an array or a RecordBatch; raises if it is not there."""
         return result
+
+
+def check_not_async(results: Sequence[Any], what: str) -> None:
+    """Raise where `what` gave something to await, and is no async function by itself: a predicate would always hold."""
+    if results and inspect.iscoroutine(results[0]):
+        for result in results:
+            result.close()
+        raise TopologyError(
+            f"{what} gave a coroutine, and is not an async function: nothing awaits it",
+            "write it as `async def`, and await what it calls",
+        )
 
 
 def _is_recoded(field: Field, serde: Serde | None) -> bool:

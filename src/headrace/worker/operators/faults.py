@@ -17,6 +17,7 @@ from traceback import walk_tb
 
 from headrace.errors import (
     PACKAGE_FOLDER,
+    CallTimeoutError,
     HeadraceError,
     OutOfRangeError,
     RecordTooLargeError,
@@ -28,7 +29,7 @@ from headrace.errors import (
 )
 from headrace.exchange.texts import message_of
 
-_OF_RECORDS = (SerdeError, RecordTooLargeError, OutOfRangeError, StateError)
+_OF_RECORDS = (SerdeError, RecordTooLargeError, OutOfRangeError, StateError, CallTimeoutError)
 _OF_STORES = (StoreDamagedError, StorageError)  # who opened the store knows what to do
 _KEYS_FOLDER = f"{PACKAGE_FOLDER}worker{os.sep}"  # a `StateError` of ours is about a key there, and about a store elsewhere
 _RAISE = dis.opmap["RAISE_VARARGS"]

@@ -190,12 +190,22 @@ def _is_pair(result: Any) -> bool:
 class _FlatOperator(Operator):
     """What is common to operators whose function gives lists."""
 
-    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, list[Any]]:
-        """Every item that `function` gave, and the row that it is of."""
-        rows = self.decoded(rows)
-        rows, lists = self.mapped(function, rows.records(self.context.streams), rows)
+    def flattened(
+        self, function: t.Function, rows: Rows, items_of: Callable[[Any], list[Any]] = list
+    ) -> tuple[Rows, list[Any]]:
+        """Every item of what `function` gave, as `items_of` takes it apart, and the row that it is of."""
+        rows, given = self.called(function, rows)
+        rows, lists = self.mapped(items_of, given, rows)  # a generator runs here: what it raises is its record's error
         lengths = np.fromiter((len(result) for result in lists), np.int64, len(lists))
         return rows.take(np.repeat(np.arange(len(lists)), lengths)), [item for result in lists for item in result]
+
+
+def _pairs_of(given: Any) -> list[tuple[Any, Any]]:
+    pairs = list(given)
+    for pair in pairs:
+        if not _is_pair(pair):
+            raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
+    return pairs
 
 
 class FlatMapOperator(_FlatOperator):
@@ -204,16 +214,7 @@ class FlatMapOperator(_FlatOperator):
     node: t.FlatMap
 
     def push(self, rows: Rows) -> None:
-        function = self.node.function.body
-
-        def pairs_of(record: Any) -> list[tuple[Any, Any]]:
-            pairs = list(function(record))
-            for pair in pairs:
-                if not (isinstance(pair, tuple) and len(pair) == 2):
-                    raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
-            return pairs
-
-        rows, pairs = self.flattened(pairs_of, rows)
+        rows, pairs = self.flattened(self.node.function, rows, _pairs_of)
         keys = Field(self.node.key, objects=[pair[0] for pair in pairs])
         values = Field(self.node.value, objects=[pair[1] for pair in pairs])
         self.forward(replace(rows, key=keys, value=values))
@@ -223,8 +224,7 @@ class FlatMapValuesOperator(_FlatOperator):
     node: t.FlatMapValues
 
     def push(self, rows: Rows) -> None:
-        function = self.node.function.body
-        rows, values = self.flattened(lambda record: list(function(record)), rows)
+        rows, values = self.flattened(self.node.function, rows)
         self.forward(replace(rows, value=Field(self.node.value, objects=values)))
 
 

@@ -16,7 +16,7 @@ from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.expiry import expire, forget_expiry
 
 if TYPE_CHECKING:
-    from headrace.worker.operators.process import ProcessorContext
+    from headrace.worker.operators.processing.process import ProcessorContext
 
 SUB_KEY_BYTES_MAX = 64
 LIST = "list "  # the form of a `ListStore` begins with it

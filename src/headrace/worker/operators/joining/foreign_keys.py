@@ -42,7 +42,7 @@ from headrace.worker.checkpoints import round_id_of
 from headrace.worker.operators.base import Context, GatheringOperator, Operator, binary_field
 from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.expiry import expire, forget_expiry
-from headrace.worker.operators.joins import JoinWithTable, keys_of
+from headrace.worker.operators.joining.joins import JoinWithTable, keys_of
 from headrace.worker.operators.stateless import merged_by_number, merged_by_rank
 from headrace.worker.operators.table_sending import RowMove, RowUpdate, TableSender
 from headrace.worker.operators.tables import last_per_key

@@ -11,7 +11,7 @@ from headrace.core.rounds.punctuations import due_at
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.texts import shown
 from headrace.model.durations import duration_us
-from headrace.worker.operators.timer_store import CLOCKS
+from headrace.worker.operators.processing.timer_store import CLOCKS
 
 
 @dataclass(slots=True, eq=False)

@@ -24,9 +24,9 @@ from headrace.model import topology as t
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire
-from headrace.worker.operators.join_pairs import Entries, pairs_of
-from headrace.worker.operators.joins import JoinOperator
-from headrace.worker.operators.origins import SIGN, SUB_BYTES, as_bytes, origin_subs
+from headrace.worker.operators.joining.join_pairs import Entries, pairs_of
+from headrace.worker.operators.joining.joins import JoinOperator
+from headrace.worker.operators.joining.origins import SIGN, SUB_BYTES, as_bytes, origin_subs
 from headrace.worker.rows import Field, Rows
 
 _LEFT, _RIGHT = 0, 1

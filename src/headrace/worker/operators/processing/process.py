@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
-from itertools import islice
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE
-from headrace.core.keys.key_layout import state_key
+from headrace.core.rounds.async_calls import queues_of
 from headrace.core.rounds.watermarks import checked_time_us
-from headrace.errors import ConfigError, StateError, TopologyError
+from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.messages import Reject
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
-from headrace.model.durations import duration_us, time_text
-from headrace.worker.operators.base import Context, Due, Operator, record_batch
+from headrace.model.calls import Calls
+from headrace.model.durations import duration_us
+from headrace.worker.async_calls import awaited, raise_if_cancelled
+from headrace.worker.operators.base import FAILED, Context, Due, Operator, check_not_async, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
-from headrace.worker.operators.schedules import Schedule, schedule_of
+from headrace.worker.operators.processing.at_work import RECORD, Held, RecordAtWork
+from headrace.worker.operators.processing.punctuating import Punctuating
+from headrace.worker.operators.processing.schedules import Schedule
+from headrace.worker.operators.processing.stores import AnyStoreView, store_view
+from headrace.worker.operators.processing.timer_store import CLOCKS, DueTimers, Timer
 from headrace.worker.operators.stateless import micros
-from headrace.worker.operators.stores import AFTER_ALL_SUBS, AnyStoreView, store_view
-from headrace.worker.operators.timer_store import CLOCKS, DueTimers, Timer
 from headrace.worker.rows import Field, Rows
 
 R = TypeVar("R")
@@ -65,7 +67,7 @@ class ProcessorContext:
     `partition` and `offset` are None while a timer fires."""
 
     def __init__(self, operator: ProcessOperator) -> None:
-        self.operator = operator
+        self.operator: ProcessOperator | RecordAtWork = operator
         self.metrics = Metrics(self)
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
@@ -153,47 +155,30 @@ class ProcessorContext:
         return made
 
 
-class ProcessOperator(Operator):
+class ConcurrentContext(ProcessorContext):
+    """That of an async `process`: its record is that of the call that looks."""
+
+    @property
+    def operator(self) -> ProcessOperator | RecordAtWork:
+        record = RECORD.get()
+        return self._operator if record is None else record.checked()
+
+    @operator.setter
+    def operator(self, operator: ProcessOperator | RecordAtWork) -> None:
+        self._operator = operator
+
+
+class ProcessOperator(Punctuating, Operator):
     node: t.Process
 
     def __init__(self, node: t.Process, context: Context) -> None:
-        super().__init__(node, context)
+        Punctuating.__init__(self)
+        Operator.__init__(self, node, context)
         self.timer_owner = context.program.timer_owner_of(node.name)
-        self.key_bytes: bytes | None = None
-        self.key: Any = None
-        self.time_us = 0
-        self._is_event_time = True  # `time_us` is that of one record, or of an event timer
-        self.where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
-        self.held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
-        self.held_counts: list[tuple[str, int]] = []
         self._key_serde: Any = node.key
         self._processor: Any = None
-        self._schedules: list[Schedule] = []
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
-        self.is_punctuating = False
-        self._is_in_init = False
-
-    @property
-    def event_time_us(self) -> int | None:
-        """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
-        its own time too, so that an entry has expired for a record wherever the round before it ended."""
-        watermark_us: int | None = self.context.watermark_us
-        if not self._is_event_time:
-            return watermark_us
-        return self.time_us if watermark_us is None else max(self.time_us, watermark_us)
-
-    def current(self, name: str) -> Any:
-        if name == "key":
-            return self.key
-        if name == "timestamp_us":
-            return self.time_us
-        if self.where[1] < 0:
-            return None
-        if name == "offset":
-            return self.where[1]
-        stream, partition = self.context.streams[self.where[0]]
-        return stream if name == "stream" else partition
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
@@ -210,65 +195,14 @@ class ProcessOperator(Operator):
         if self._processor is None:
             kept = self.context.processor_cache.get(self.node.name)
             if kept is None:
-                processor, context = self.node.processor(), ProcessorContext(self)
+                processor = self.node.processor()
+                context = (ProcessorContext if self.node.calls is None else ConcurrentContext)(self)
                 self._schedules, self._is_in_init = context.schedules, True
-                processor.init(context)
+                awaited(f"{self.node.processor.__name__}.init", processor.init(context), self.context.check)
                 self._is_in_init = False
                 kept = self.context.processor_cache[self.node.name] = (processor, context)
             self._processor, kept[1].operator, self._schedules = kept[0], self, kept[1].schedules
         return self._processor
-
-    @property
-    def schedules(self) -> list[Schedule]:
-        """What the user's object has scheduled and not cancelled, of one that is at work in this round."""
-        return [one for one in self._schedules if not one.is_cancelled]
-
-    def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
-        if not self._is_in_init:
-            raise TopologyError(
-                f"process({self.node.name!r}): schedule({interval!r}) outside of init: a restart would not know of it",
-                "call it in init(self, context); for one key set a timer",
-            )
-        made = schedule_of(f"process({self.node.name!r})", interval, callback, clock)
-        self._schedules.append(made)
-        return made
-
-    def punctuate(self, clock: str, from_us: int, until_us: int) -> int:
-        """Call what is due by a clock from `from_us` to `until_us`; how many were called."""
-        self._key_serde = self.node.key or self.context.program.key_serdes.get(self.node.name)
-        due = [(at_us, one) for one in self.schedules if (at_us := one.due_at(clock, from_us, until_us)) is not None]
-        for at_us, one in sorted(due, key=itemgetter(0)):
-            self.key_bytes, self.key, self.time_us, self.where = None, None, at_us, (0, -1, -1)
-            self._is_event_time, self.is_punctuating = clock == "event", True
-            mark = self._mark()
-            try:
-                one.callback(at_us)
-            except BaseException as error:  # the user's function: anything may come
-                self._take_back(mark)
-                checked_fault(error, self.node.name)
-                text = f"{self.node.name}, punctuation at {time_text(at_us)} ({clock} clock)"
-                self.context.reject(Reject.of(0, -1, text, error))
-            self.is_punctuating = False
-            self._release()
-        return len(due)
-
-    def set_key(self, key: Any) -> None:
-        if not self.is_punctuating:
-            raise TopologyError(
-                f"process({self.node.name!r}): set_key outside of a punctuation",
-                "a record and a timer have a key; forward(key=...) sends a record with another one",
-            )
-        serde: Any = self.context.program.key_serdes[self.node.name]
-        key_bytes = serde.encode(key)
-        low = state_key(key_bytes)
-        for spec in self.node.stores:
-            if any(True for _ in islice(self.context.database(spec.kept_in).scan(low, low + AFTER_ALL_SUBS), 1)):
-                self.key, self.key_bytes = key, key_bytes
-                return
-        raise StateError(
-            f"process({self.node.name!r}): key {shown(key)} has no state in task {self.context.task}",
-            "a punctuation reaches the keys that its own task has state of, such as store.keys() gives",
-        )
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -278,24 +212,56 @@ class ProcessOperator(Operator):
             self._key_serde = rows.key.serde
         if self._by_batch:
             self._push_batch(rows)
+        elif self.node.calls is not None:
+            self._push_calls(self.node.calls, rows)
         else:
             self._push_records(rows)
         self._release()
 
+    def _positions(self, rows: Rows) -> Iterator[tuple[bytes | None, int, int]]:
+        return zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True)
+
+    def _push_calls(self, calls: Calls, rows: Rows) -> None:
+        processor = self.ready()
+        if self.node.stores or self.node.timers:
+            self.context.savepoint()  # opens the state here: the loop of the calls serves others too
+        records, positions = rows.records(self.context.streams), list(self._positions(rows))
+
+        async def process(place: int) -> tuple[list[Held], list[tuple[str, int]]]:
+            record, (key, ssp, rank) = records[place], positions[place]
+            work = RecordAtWork(self, key, record, (ssp, record.offset or 0, rank))
+            RECORD.set(work)
+            try:
+                await processor.process(record)
+                raise_if_cancelled()
+                work.context.apply()
+            finally:
+                work.has_ended = True
+            return work.held, work.held_counts
+
+        keys = [key if calls.by_key else None for key, _, _ in positions]
+        label = f"{self.node.processor.__name__}.process"
+        for result in self.awaited(calls, label, queues_of(keys), process, rows):
+            if result is not FAILED:
+                self.held += result[0]
+                self.held_counts += result[1]
+
     def _push_records(self, rows: Rows) -> None:
         processor = self.ready()
-        self._is_event_time = True
-        position = iter(zip(rows.key.bytes()[0].to_pylist(), rows.ssp.tolist(), rows.rank.tolist(), strict=True))
+        self.is_event_time = True
+        position = self._positions(rows)
 
         def process(record: Any) -> None:
             self.key_bytes, ssp, rank = next(position)
             self.key, self.time_us, self.where = record.key, record.timestamp_us, (ssp, record.offset, rank)
             mark = self._mark()
             try:
-                processor.process(record)
+                given = processor.process(record)
             except BaseException:
                 self._take_back(mark)
                 raise
+            if given is not None:
+                check_not_async([given], f"operator {self.node.name!r}: {self.node.processor.__name__}.process")
 
         self.each(process, rows.records(self.context.streams), rows)
 
@@ -307,7 +273,7 @@ class ProcessOperator(Operator):
         self.context.batch_keys = set(rows.key.bytes()[0].to_pylist())
         self.where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
         self.key, self.key_bytes, self.time_us = None, None, int(rows.timestamp_us.max())
-        self._is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
+        self.is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
         mark = self._mark()
         try:
             processor.process_batch(record_batch(rows, key, value, self.context.streams))
@@ -332,7 +298,7 @@ class ProcessOperator(Operator):
         while (timer := self.due.take()) is not None:
             at_us, key, name, clock = timer
             self.key_bytes, self.time_us, self.where = key, at_us, (0, -1, -1)
-            self._is_event_time = clock == "event"
+            self.is_event_time = clock == "event"
             self.key = serde.decode(key)
             mark = self._mark()
             failed = False

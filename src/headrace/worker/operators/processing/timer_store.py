@@ -93,6 +93,10 @@ class Timers:
         self._removed.add(clock)
         return sorted(found)
 
+    def include(self, others: Timers) -> None:
+        """Count what was set and deleted through `others` for these: the next one that is due may be another."""
+        self._removed |= others._removed
+
     def settle(self) -> None:
         """At the end of a round: where timers were taken out, look for the next one that is due."""
         for clock in sorted(self._removed):

@@ -1,0 +1,1 @@
+"""Joins: with tables, of two streams, of tables by foreign keys."""

@@ -1,0 +1,1 @@
+"""What runs a user's `Processor`: its records, stores, timers and punctuations."""
