@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.core.rounds import timer_chains
 from headrace.errors import EndlessTimersError
 from headrace.testing import Driver
-from headrace.worker.operators import timer_store as firing
+from headrace.worker.operators.processing import timer_store as firing
 from support.world import caught_up, started
 
 SECOND = 1_000_000

@@ -23,8 +23,8 @@ from headrace.dsl.preview import Preview
 from headrace.ports import StreamDescription
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
-from headrace.worker.operators import process, stores
-from headrace.worker.operators import timer_store as timers
+from headrace.worker.operators.processing import process, stores
+from headrace.worker.operators.processing import timer_store as timers
 
 GOLDEN = sorted((Path(__file__).parents[1] / "dsl" / "golden").glob("*.json"))
 RETURNED = (Startpoints, Preview, StreamDescription, processor_context.NamedStore, processor_context.Metrics)
