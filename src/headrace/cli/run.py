@@ -49,7 +49,10 @@ def run(
     until: Annotated[
         str | None,
         typer.Option(
-            "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: exit after processing up to the current end offsets"
+            "--until",
+            parser=_until,
+            metavar=CAUGHT_UP,
+            help="`caught-up`: exit after processing up to the current end offsets, and what comes of it",
         ),
     ] = None,
     coordinator: CoordinatorOption = None,

@@ -76,7 +76,10 @@ class Generation(ShownRounds):
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
+        """Begin, or read on once all are done; sub-topologies whose streams changed in a way that they cannot follow stay as
+        they are."""
+        for done in self._done.values():
+            done.clear()
         for name, runner in self.runners.items():
             refused = [self.plan.refused[stream] for stream in runner.sub.reads if stream in self.plan.refused]
             if refused:
@@ -290,6 +293,8 @@ class Generation(ShownRounds):
             raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             runner.stop_round(planned)
+            if self.caught_up:
+                self.caught_up.failed()
             if self._stopping.is_set() or self._finds_poison_records(runner, planned, failure):
                 return True
             self._retry_or_raise(runner, planned, failures, failure)
@@ -308,6 +313,8 @@ class Generation(ShownRounds):
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         runner.commit(planned, summaries)
+        if self.caught_up:
+            self.caught_up.wrote(runner, summaries)
         self._pauses.ended(runner.sub.title)
         if self.first_round_s is None:
             self.first_round_s = time.monotonic() - self._began_s[runner.sub.name]

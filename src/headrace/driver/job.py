@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headrace.codec.documents import encode
@@ -65,7 +66,8 @@ class LaunchedJob:
 class Job(RunningJob):
     """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
-    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
+    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed, and what
+    the job itself has written to them.
     """
 
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
@@ -140,9 +142,10 @@ class Job(RunningJob):
     def _run_plans(self) -> None:
         """From one job model to the next; then give the application back and close everything."""
         self._generation.join()
-        while self._changing and not self._stopping.is_set():
+        while not self._stopping.is_set():
             try:
-                self._change()
+                if not self._continues():
+                    break
             except BaseException as error:
                 self._fail(error)
                 break
@@ -158,6 +161,21 @@ class Job(RunningJob):
         for runner in self._generation.runners.values():
             self._generation.publish(runner, force=True)
         self._give_back()
+
+    def _continues(self) -> bool:
+        """Whether rounds have begun again: by another job model, or as the job has written to its inputs."""
+        if self._changing:
+            self._change()
+            return True
+        generation, caught_up = self._generation, self._caught_up
+        if caught_up is None or generation.stopped_by or not generation.has_caught_up:
+            return False
+        most = self._launched.preparer.planner.config.caught_up_passes_max
+        ask = partial(caught_up.begins_pass, list(generation.runners.values()), generation.sources, most)
+        if not when_answered("to look for records that the job has written to its inputs", ask, self._stopping):
+            return False
+        generation.start()
+        return True
 
     def _settle_startpoints(self) -> None:
         """Say of the startpoints that the last rounds have spent that they are applied; the next start would as well."""

@@ -32,10 +32,11 @@ from headrace.driver.planning.job_plan import Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
-from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, unread_of_own
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
 from headrace.exchange.engine import EngineFailure
+from headrace.exchange.messages import Summary
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
@@ -198,17 +199,21 @@ class Driver:
 
     def _run_rounds(self) -> int:
         done = without_records = 0
+        runners, most = self._opened.runners, self._config().caught_up_passes_max
+        sources = [runner for runner in runners if runner.sub.name is None and unread_of_own(runners)]
+        caught_up = CaughtUp(sources)
         while True:
             worked = False
-            for runner in self._opened.runners:
-                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us)
+            for runner in runners:
+                limit = caught_up.limit_of(runner)
+                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us, limit)
                 if planned is not None:
-                    self._run_round(runner, planned)
+                    caught_up.wrote(runner, self._run_round(runner, planned))
                     worked, done = True, done + 1
                     without_records = 0 if any(piece.records for piece in planned.ranges) else without_records + 1
                     if without_records > ROUNDS_MAX:
                         raise _not_caught_up(runner)
-            if not worked:
+            if not worked and not caught_up.begins_pass(runners, sources, most):
                 return done
 
     def _scales(self) -> Sequence[ChangeRequest]:
@@ -361,16 +366,17 @@ class Driver:
     def _ends_of(self, stream: str) -> int:
         return sum(self._system.end_offsets(stream).values())
 
-    def _run_round(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+    def _run_round(self, runner: SubTopologyRunner, planned: PlannedRound) -> list[Summary]:
         self._opened.maintenance.began(runner)
         try:
             summaries = runner.run(planned)
         except EngineFailure as failure:
             if failure.in_expression and find_poison_records(self._held.backend.engine, runner, planned):
-                return  # the record is known now, and the next round rejects it
+                return []  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
         runner.commit(planned, summaries)
         self._opened.maintenance.committed(runner)
+        return summaries
 
 
 def _new_folder() -> Path:
