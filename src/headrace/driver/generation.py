@@ -70,7 +70,8 @@ class Generation(ShownRounds):
         self._merging: Mapping[str, Recut] = {}
         self._joining: set[str | None] = set()  # sub-topologies whose rounds bring tasks together
         self._pauses = Pauses()
-        self.first_round_s: float | None = None  # how long the first round took
+        self.first_began_s = 0.0  # when the first round that was committed began, and how long it took
+        self.first_round_s: float | None = None
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -317,7 +318,8 @@ class Generation(ShownRounds):
             self.caught_up.wrote(runner, summaries)
         self._pauses.ended(runner.sub.title)
         if self.first_round_s is None:
-            self.first_round_s = time.monotonic() - self._began_s[runner.sub.name]
+            self.first_began_s = self._began_s[runner.sub.name]
+            self.first_round_s = time.monotonic() - self.first_began_s
         reached("log", 13)
         if runner.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
             self.publish(runner, force=True)  # at once: a run that is killed has counted them

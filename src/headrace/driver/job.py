@@ -25,6 +25,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.running_job import RunningJob
+from headrace.driver.start_times import StartTimes, start_metrics, start_text
 from headrace.driver.system_wait import when_answered
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -70,7 +71,7 @@ class Job(RunningJob):
     the job itself has written to them.
     """
 
-    def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
+    def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None, times: StartTimes | None = None) -> None:
         super().__init__(launched.preparer.planner, pace)
         self._launched, self._until = launched, until
         self._store = launched.backend.store
@@ -78,6 +79,7 @@ class Job(RunningJob):
         self._requests = ChangeRequests(launched.backend, pace, autosizing)
         self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
+        self._start_times = times  # until the first commit
         self._epoch = launched.prepared.plan.epoch
         self._generation = self._generation_of(launched.prepared)
         self._generation.remember(_published(self._store))
@@ -156,6 +158,7 @@ class Job(RunningJob):
         for thread in self._helpers:
             thread.join()
         self._requests.end_preparation()
+        self._record_start()
         self._settle_startpoints()
         self._generation.maintenance.keep_locality()
         for runner in self._generation.runners.values():
@@ -264,6 +267,15 @@ class Job(RunningJob):
         self._generation = after
         return prepared
 
+    def _record_start(self) -> None:
+        """How long the start took, once something is committed."""
+        generation, times = self._generation, self._start_times
+        if times is not None and generation.first_round_s is not None:
+            self._start_times = None
+            values = start_metrics(times.with_first_round(generation.first_began_s, generation.first_round_s))
+            self._launched.backend.measured(values)
+            LOG.info("%s", start_text(values["start-phase-ns"]))
+
     def _record_first_round(self, seconds: float) -> None:
         """Add it to what is on record of the change before it."""
         entries, self._unrecorded = self._unrecorded, {}
@@ -290,6 +302,7 @@ class Job(RunningJob):
                     self._requests.autosize(time.monotonic(), self._generation.looked_at)
                     runners = [] if self._changing else list(self._generation.runners.values())
                     scales, merging = self._requests.scales(time.monotonic(), runners) if runners else ((), {})
+                    self._record_start()
                     if self._generation.first_round_s is not None:
                         self._record_first_round(self._generation.first_round_s)
                     if found or scales:

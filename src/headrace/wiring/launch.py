@@ -25,6 +25,7 @@ from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.driver.start_times import CHECKS, PLAN, SPARK, StartTimes
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.driver.system_wait import when_answered
 from headrace.environment import checked_folder
@@ -57,12 +58,19 @@ FIRST = "to make the first job model"
 
 
 def started(
-    app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
+    app: Application,
+    config: Config,
+    until: str | None,
+    engine: Engine | None,
+    log: Callable[[str], None] | None,
+    times: StartTimes,
 ) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
     pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
-    return Job(launched(app, config, engine, log or LOG.info), pace, until).start()
+    held = launched(app, config, engine, log or LOG.info, times=times)
+    times.ended(PLAN, time.monotonic())
+    return Job(held, pace, until, times).start()
 
 
 def launched(
@@ -71,9 +79,11 @@ def launched(
     engine: Engine | None,
     log: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
+    times: StartTimes | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
-    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
+    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always. `times`: takes
+    how long parts of it take."""
     topology: Topology = app.topology()
     refuse_reserved(config, is_whole=True)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
@@ -90,7 +100,7 @@ def launched(
         if engine is None:
             # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
             store.check_not_leased(_lease(run_id), _now_us())
-            engine = started_engine(app, config, system, store, closers, log)
+            engine = started_engine(app, config, system, store, closers, log, times or StartTimes(0.0))
             if stateful:
                 check_places_of_workers(engine, config)
         topology, sides = resolved_topology(topology, engine)
@@ -142,13 +152,16 @@ def started_engine(
     reader: JobReader,
     closers: list[Callable[[], None]],
     log: Callable[[str], None],
+    times: StartTimes,
 ) -> Engine:
     """Spark, once what can be refused without it was."""
     check_before_engine(topology_before_engine(app.topology()), config, system, reader, log)
+    times.ended(CHECKS, time.monotonic())
     if not app.session.is_open:
         log("starting Spark")
     engine: Engine = spark_engine(app, config)
     closers.append(engine.close)
+    times.ended(SPARK, time.monotonic())
     return engine
 
 

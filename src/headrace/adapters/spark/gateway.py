@@ -108,6 +108,7 @@ def _started(settings: Mapping[str, str], secrets: Secrets, folder: Path) -> sub
         command += ["--properties-file", str(properties), "--load-spark-defaults"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = handed_on(os.environ, secrets)
+    environment.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it prints a command and ends
     environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "address")}
     return subprocess.Popen(
         command,
