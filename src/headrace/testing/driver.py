@@ -48,6 +48,7 @@ from headrace.state_files.files import StateFiles
 from headrace.testing.stores import StoredView, encoded, serdes_of
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import launched
+from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.spark_sessions import shared_spark
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
@@ -107,8 +108,8 @@ class Driver:
         try:
             config = self._config()
             self._system = open_configured(config)
-            self._sources = tuple(topology.sources)
             self._make_streams(topology)
+            self._sources = tuple(as_matched(topology, config, self._system).sources)
             starts = [start_of(source.start).position_type for source in topology.sources]
             if not set(starts) - {PositionType.EARLIEST, PositionType.LATEST}:  # others depend on what is there
                 self._launch()
@@ -200,13 +201,11 @@ class Driver:
     def _run_rounds(self) -> int:
         done = without_records = 0
         runners, most = self._opened.runners, self._config().caught_up_passes_max
-        sources = [runner for runner in runners if runner.sub.name is None and unread_of_own(runners)]
-        caught_up = CaughtUp(sources)
+        caught_up = CaughtUp(sources := [one for one in runners if one.sub.name is None and unread_of_own(runners)])
         while True:
             worked = False
             for runner in runners:
-                limit = caught_up.limit_of(runner)
-                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us, limit)
+                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us, caught_up.limit_of(runner))
                 if planned is not None:
                     caught_up.wrote(runner, self._run_round(runner, planned))
                     worked, done = True, done + 1
@@ -348,7 +347,8 @@ class Driver:
     def _make_streams(self, topology: Topology) -> None:
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
         there = {stream.name for stream in self._system.streams()}
-        for stream in sorted({*topology.inputs, *numbers} - there):
+        named = {one.stream for one in topology.sources if one.pattern is None}.intersection(topology.inputs)
+        for stream in sorted({*named, *numbers} - there):
             self._system.create_stream(stream, numbers.get(stream, default))
 
     def _flush(self) -> None:

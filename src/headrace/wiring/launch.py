@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
+from headrace.core.topology.patterns import has_patterns
 from headrace.core.topology.resolution import SerdeMakers, has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
@@ -33,7 +34,7 @@ from headrace.errors import NotSupportedError, UnavailableError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import JobReader, ProcessorStore, System
+from headrace.ports import JobReader, ProcessorStore, Streams, System
 from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
@@ -49,6 +50,7 @@ from headrace.wiring.cluster_terms import (
 from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
+from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
 from headrace.wiring.store_process import StoreProcess
@@ -82,11 +84,10 @@ def launched(
     times: StartTimes | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
-    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always. `times`: takes
-    how long parts of it take."""
-    topology: Topology = app.topology()
+    times plans and versions of the state, not who holds the job; by default the machine's. `times` takes how long parts take."""
+    declared = app.topology()
     refuse_reserved(config, is_whole=True)
-    stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
+    stateful = any(has_state(sub) for sub in sub_topologies_of(declared))
     _check_places(app, config, stateful, engine is None)
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
@@ -103,7 +104,8 @@ def launched(
             engine = started_engine(app, config, system, store, closers, log, times or StartTimes(0.0))
             if stateful:
                 check_places_of_workers(engine, config)
-        topology, sides = resolved_topology(topology, engine)
+        resolve = partial(resolved_as_matched, declared, config, system, engine)
+        topology, sides = resolve(None)
         lease = partial(_lease, run_id)
         epochs = [take_application(store, lease(), _now_us())]
         closers.append(lambda: store.release(epochs[-1]))
@@ -131,7 +133,7 @@ def launched(
         backend = Backend(
             system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention, exports=exports
         )
-        planner = JobPlanner(topology, sides, config, backend, log)
+        planner = JobPlanner(topology, sides, config, backend, log, resolve if has_patterns(declared) else None)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
@@ -155,7 +157,7 @@ def started_engine(
     times: StartTimes,
 ) -> Engine:
     """Spark, once what can be refused without it was."""
-    check_before_engine(topology_before_engine(app.topology()), config, system, reader, log)
+    check_before_engine(topology_before_engine(as_matched(app.topology(), config, system)), config, system, reader, log)
     times.ended(CHECKS, time.monotonic())
     if not app.session.is_open:
         log("starting Spark")
@@ -225,6 +227,13 @@ def _now_us() -> int:
 
 def _lease(run_id: str) -> DriverLease:
     return holders.this_process(run_id, _now_us())
+
+
+def resolved_as_matched(
+    topology: Topology, config: Config, system: Streams, engine: Any, only: Collection[str] | None
+) -> tuple[Topology, Any]:
+    """The topology with the streams that match its patterns now, resolved."""
+    return resolved_topology(as_matched(topology, config, system, only), engine)
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
