@@ -84,7 +84,7 @@ def launched(
     times: StartTimes | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
-    times plans and versions of the state, not who holds the job; by default the machine's. `times` takes how long parts take."""
+    times plans and versions of the state, not who holds the job; by default the machine's. `times` takes how long it takes."""
     declared = app.topology()
     refuse_reserved(config, is_whole=True)
     stateful = any(has_state(sub) for sub in sub_topologies_of(declared))
