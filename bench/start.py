@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 from common import system_of
@@ -28,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # processes whose parent has ended become our chil
 PROGRAM = """\
 import headrace as hr
 
-app = hr.App("start", system="{url}")
+app = hr.App("{name}", system="{url}")
 visits = app.stream("visits", key=hr.String(), value=hr.Json("shop string, n bigint"))
 visits.group_by_key().count(store="n").to("counts")
 """
@@ -49,7 +50,7 @@ def cpu_s_of_children(others: set[int]) -> float:
 def trial(url: str, root: Path, environment: dict[str, str]) -> tuple[dict[str, float], float]:
     """The parts of a start in s, and the CPU time of the whole run."""
     with tempfile.TemporaryDirectory(dir=root) as folder:
-        (Path(folder) / "start.py").write_text(PROGRAM.format(url=url))
+        (Path(folder) / "start.py").write_text(PROGRAM.format(name=f"start-{uuid.uuid4().hex[:6]}", url=url))
         with hr.open_system(url) as system:
             for stream in ("visits", "counts"):
                 if stream not in {one.name for one in system.streams()}:
