@@ -67,7 +67,7 @@ class App(AppDeclaration):
         refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
 
     def run(self, until: Literal["caught-up"] | None = None, **options: Unpack[RunOptions]) -> RunStatus:
-        """Run until it is stopped, or with `until="caught-up"` until the current end offsets are processed."""
+        """Run until it is stopped, or with `until="caught-up"` until the current end offsets, and what comes of it, is read."""
         _check_options("run", options, ("until", *RunOptions.__annotations__))
         return wiring.run(self, until, **options)
 

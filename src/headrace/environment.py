@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,15 @@ JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minute
 
 _JAVA_HINT = f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
 _VERSION = re.compile(r'version "([^"]+)"')
+
+
+def process_age_s() -> float | None:
+    """For how long this process has run; None where the system does not say."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):
+        return None
 
 
 class JavaFound(NamedTuple):
@@ -56,6 +66,13 @@ def java_major(version: str) -> int | None:
     """
     matched = re.match(r"(?:1\.)?(\d+)", version)  # up to Java 8 it was "1.8"
     return int(matched.group(1)) if matched else None
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where what can be made again is kept for this user."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    # by its own rules, a path that is not absolute is to be ignored
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace"
 
 
 def checked_folder(path: Path | str, purpose: str) -> Path:

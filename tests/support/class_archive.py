@@ -12,41 +12,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from headrace.adapters.spark.class_archive import run_spark
 from headrace.errors import HeadraceError
 
 SPARK = Path(sys.prefix) / f"spark-{version('pyspark')}.jsa"  # they go with the environment that has these versions
 KAFKA = Path(sys.prefix) / f"kafka-{version('headrace')}.jsa"
 QUICK = "-XX:TieredStopAtLevel=1"  # see `tests/conftest.py`
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-_END_S = 300
 
 
 def options(archive: Path) -> str:
     """What a JVM is given: its archive, where there is one."""
     return f"{QUICK} -XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else QUICK
-
-
-def run_spark() -> None:
-    """As tests do."""
-    from pyspark import SparkContext
-    from pyspark.sql import functions as F
-
-    from headrace.adapters.spark import session
-
-    with tempfile.TemporaryDirectory() as folder:
-        spark = session.started({"spark.master": "local[2,4]"}, "class-archive", Path(folder), [])
-        rows = spark.range(0, 100, 1, 2).withColumn("text", F.expr("concat('k', id)")).where("id > 10")
-        behind = rows.mapInArrow(lambda batches: batches, "id long, text string")
-        behind.repartitionById(2, F.col("id").cast("int") % 2).groupBy("text").count().collect()
-        spark.sparkContext.parallelize([0], 1).mapPartitions(lambda numbers: numbers).collect()
-        jvm: subprocess.Popen[bytes] = SparkContext._gateway.proc
-        session.released(spark)
-        assert jvm.stdin is not None
-        jvm.stdin.close()
-        jvm.wait(_END_S)
 
 
 def run_kafka() -> None:
@@ -73,7 +54,7 @@ def make(archive: Path, variable: str, run: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    for archive, variable, run in ((SPARK, "SPARK_SUBMIT_OPTS", run_spark), (KAFKA, "KAFKA_OPTS", run_kafka)):
+    for archive, variable, run in ((SPARK, "SPARK_SUBMIT_OPTS", partial(run_spark, {})), (KAFKA, "KAFKA_OPTS", run_kafka)):
         if not archive.exists():
             print(f"making {archive.name}, once, so that tests start sooner", flush=True)
             try:

@@ -113,6 +113,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("reset", states.reset, "Forget all of a job that does not run.", states.RESET_EXAMPLES),
     ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
     ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
+    ("class-archive", doctor.class_archive, "Make Spark start sooner on this machine.", None),
     ("kafka start", servers.start_kafka, "Start a broker for trials.", servers.KAFKA_EXAMPLES),
     ("zookeeper start", servers.start_zookeeper, "Start a ZooKeeper server for trials.", servers.ZOOKEEPER_EXAMPLES),
     ("demo", demo.demo, "Run the demonstration: a year of real flights, their delays.", None),

@@ -21,6 +21,7 @@ from headrace.cli.targets import (
     with_store_changes,
 )
 from headrace.cli.ui import PORT, AllowChangesOption, pages
+from headrace.environment import process_age_s
 
 if TYPE_CHECKING:
     from headrace.application import App
@@ -49,7 +50,10 @@ def run(
     until: Annotated[
         str | None,
         typer.Option(
-            "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: exit after processing up to the current end offsets"
+            "--until",
+            parser=_until,
+            metavar=CAUGHT_UP,
+            help="`caught-up`: exit after processing up to the current end offsets, and what comes of it",
         ),
     ] = None,
     coordinator: CoordinatorOption = None,
@@ -78,7 +82,8 @@ def run(
     if ui:
         status = _run_with_pages(loaded, until, overrides, allow_changes, progress=not no_progress)
     else:
-        status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
+        age_s = process_age_s()
+        status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress, python_s=age_s)
     if json:
         print_json(status)
     config = wiring.config_of(loaded, overrides)

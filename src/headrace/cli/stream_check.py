@@ -15,6 +15,7 @@ from headrace import wiring
 from headrace.cli.output import EXIT_ERROR, print_json, say
 from headrace.cli.streams import KeyOption, NameArgument
 from headrace.cli.targets import JsonOption, SystemOption, looked_up, target_of, whole_number
+from headrace.core.topology.patterns import is_read_by
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
 from headrace.serdes.serdes import serde_of_text
@@ -44,7 +45,7 @@ def check(
     """
     target, serde = None if app is None else target_of(app, None, system), serde_of_text(key)
     if target is not None and key == "bytes":
-        sources = (source for source in target.app.topology().sources if source.stream == name)
+        sources = (source for source in target.app.topology().sources if is_read_by(source, name))
         serde = next((source.key for source in sources if source.key is not None), serde)
     opening = (
         looked_up(system)

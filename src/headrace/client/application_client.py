@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from headrace import wiring
 from headrace.config.loading import Config, load_config
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, StreamNotFoundError
 from headrace.model.topology import Topology
+from headrace.wiring.matched_streams import as_matched
 
 Named = tuple[str, Config, Topology | None]  # an application's name, configuration, and topology if it is at hand
 
@@ -52,6 +53,9 @@ class ApplicationClient:
             if self._given is None:
                 opened = wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
                 self._opened_system = opening.enter_context(opened)
+            if self._topology is not None:
+                with suppress(StreamNotFoundError):  # what no stream matches yet has nothing to be looked up
+                    self._topology = as_matched(self._topology, self._config, self._opened_system)
             self._open_more(opening)
             self._opened_here = opening.pop_all()
         return self

@@ -20,6 +20,7 @@ from headrace.errors import ConfigError, HeadraceError, StreamNotFoundError, hin
 from headrace.model.topology import Topology
 from headrace.ports import System
 from headrace.wiring.launch import topology_before_engine
+from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.request_store import metadata_elsewhere
 from headrace.wiring.spark_sessions import local_slots
 
@@ -42,7 +43,7 @@ class PlanPreview:
 def plan_preview(topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None) -> PlanPreview:
     """The difference between the plan that is stored and the one that a start would make now. `expanded`: streams, by name,
     that are to have so many partitions then. Errors for these as `stream expand` has them."""
-    known = topology_before_engine(topology)
+    known = topology_before_engine(as_matched(topology, config, system))
     config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
     store = system.job_store(topology.application)
     terms = terms_of(known, config, system.name, local_slots(config) or _containers(store.job_model()))

@@ -123,6 +123,9 @@ class Config(Mapping[str, Any]):
     max_round_ms: int = declared(
         20_000, "Time limit of a round in milliseconds: a longer one ends early and commits its positions.", least=1
     )
+    caught_up_passes_max: int = declared(
+        1_000, "How often `run --until caught-up` reads the inputs on, at most, if the job itself writes to them.", least=1
+    )
     trigger_interval_ms: int = declared(100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1)
     local_store_dir: str = declared(
         ".headrace/stores",

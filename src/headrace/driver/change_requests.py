@@ -15,6 +15,7 @@ from headrace.core.job_plan.growth_rules import changes_of
 from headrace.core.job_plan.history import new_keys, scale_entries
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
+from headrace.core.topology.patterns import has_patterns, new_matches
 from headrace.driver.autosizing import AutosizingStatus, LookedAt, ScaleController
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -42,6 +43,7 @@ class ChangeRequests:
         self._clock_us = pace.clock_us
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
         self._again_s: dict[str, float] = {}  # when tasks that could not be brought together are tried again
+        self._matched: set[str] = set()  # streams that have come since the start, and match a pattern
         self._expanded_by: dict[tuple[str, int], str] = {}  # who has expanded a stream to so many partitions
 
     def begin(self, plan: JobPlan, now_s: float) -> None:
@@ -169,7 +171,18 @@ class ChangeRequests:
         for stream in changed:
             LOG.info("stream %s has %d partitions, it had %d", stream, found[stream], self._plan.found_counts[stream])
         by = self._expanded_by
-        return [ChangeRequest(ChangeKind.EXPANSION, stream, by.get((stream, found[stream]), "")) for stream in changed]
+        grown = [ChangeRequest(ChangeKind.EXPANSION, stream, by.get((stream, found[stream]), "")) for stream in changed]
+        return [*grown, *(ChangeRequest(ChangeKind.EXPANSION, stream) for stream in self._matches())]
+
+    def _matches(self) -> Iterable[str]:
+        """Streams that match a pattern and are not read yet; each once: one that cannot be read is not tried again."""
+        if not has_patterns(self._plan.topology):
+            return
+        for stream in new_matches(self._plan.topology, self._system.streams()):
+            if stream not in self._matched:
+                self._matched.add(stream)
+                LOG.info("stream %s matches a pattern", stream)
+                yield stream
 
     def _is_other(self, stream: str, count: int) -> bool:
         """Whether it has changed. No system takes partitions away: fewer ones are those of a recreated stream, or the answer

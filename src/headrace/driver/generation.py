@@ -70,13 +70,17 @@ class Generation(ShownRounds):
         self._merging: Mapping[str, Recut] = {}
         self._joining: set[str | None] = set()  # sub-topologies whose rounds bring tasks together
         self._pauses = Pauses()
-        self.first_round_s: float | None = None  # how long the first round took
+        self.first_began_s = 0.0  # when the first round that was committed began, and how long it took
+        self.first_round_s: float | None = None
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
+        """Begin, or read on once all are done; sub-topologies whose streams changed in a way that they cannot follow stay as
+        they are."""
+        for done in self._done.values():
+            done.clear()
         for name, runner in self.runners.items():
             refused = [self.plan.refused[stream] for stream in runner.sub.reads if stream in self.plan.refused]
             if refused:
@@ -290,6 +294,8 @@ class Generation(ShownRounds):
             raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             runner.stop_round(planned)
+            if self.caught_up:
+                self.caught_up.failed()
             if self._stopping.is_set() or self._finds_poison_records(runner, planned, failure):
                 return True
             self._retry_or_raise(runner, planned, failures, failure)
@@ -308,9 +314,12 @@ class Generation(ShownRounds):
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         runner.commit(planned, summaries)
+        if self.caught_up:
+            self.caught_up.wrote(runner, summaries)
         self._pauses.ended(runner.sub.title)
         if self.first_round_s is None:
-            self.first_round_s = time.monotonic() - self._began_s[runner.sub.name]
+            self.first_began_s = self._began_s[runner.sub.name]
+            self.first_round_s = time.monotonic() - self.first_began_s
         reached("log", 13)
         if runner.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
             self.publish(runner, force=True)  # at once: a run that is killed has counted them

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headrace.codec.documents import encode
@@ -24,6 +25,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.scheduling import CaughtUp
 from headrace.driver.running_job import RunningJob
+from headrace.driver.start_times import StartTimes, start_metrics, start_text
 from headrace.driver.system_wait import when_answered
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -65,10 +67,11 @@ class LaunchedJob:
 class Job(RunningJob):
     """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
-    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
+    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed, and what
+    the job itself has written to them.
     """
 
-    def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
+    def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None, times: StartTimes | None = None) -> None:
         super().__init__(launched.preparer.planner, pace)
         self._launched, self._until = launched, until
         self._store = launched.backend.store
@@ -76,6 +79,7 @@ class Job(RunningJob):
         self._requests = ChangeRequests(launched.backend, pace, autosizing)
         self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
+        self._start_times = times  # until the first commit
         self._epoch = launched.prepared.plan.epoch
         self._generation = self._generation_of(launched.prepared)
         self._generation.remember(_published(self._store))
@@ -140,9 +144,10 @@ class Job(RunningJob):
     def _run_plans(self) -> None:
         """From one job model to the next; then give the application back and close everything."""
         self._generation.join()
-        while self._changing and not self._stopping.is_set():
+        while not self._stopping.is_set():
             try:
-                self._change()
+                if not self._continues():
+                    break
             except BaseException as error:
                 self._fail(error)
                 break
@@ -153,11 +158,27 @@ class Job(RunningJob):
         for thread in self._helpers:
             thread.join()
         self._requests.end_preparation()
+        self._record_start()
         self._settle_startpoints()
         self._generation.maintenance.keep_locality()
         for runner in self._generation.runners.values():
             self._generation.publish(runner, force=True)
         self._give_back()
+
+    def _continues(self) -> bool:
+        """Whether rounds have begun again: by another job model, or as the job has written to its inputs."""
+        if self._changing:
+            self._change()
+            return True
+        generation, caught_up = self._generation, self._caught_up
+        if caught_up is None or generation.stopped_by or not generation.has_caught_up:
+            return False
+        most = self._launched.preparer.planner.config.caught_up_passes_max
+        ask = partial(caught_up.begins_pass, list(generation.runners.values()), generation.sources, most)
+        if not when_answered("to look for records that the job has written to its inputs", ask, self._stopping):
+            return False
+        generation.start()
+        return True
 
     def _settle_startpoints(self) -> None:
         """Say of the startpoints that the last rounds have spent that they are applied; the next start would as well."""
@@ -246,6 +267,15 @@ class Job(RunningJob):
         self._generation = after
         return prepared
 
+    def _record_start(self) -> None:
+        """How long the start took, once something is committed."""
+        generation, times = self._generation, self._start_times
+        if times is not None and generation.first_round_s is not None:
+            self._start_times = None
+            values = start_metrics(times.with_first_round(generation.first_began_s, generation.first_round_s))
+            self._launched.backend.measured(values)
+            LOG.info("%s", start_text(values["start-phase-ns"]))
+
     def _record_first_round(self, seconds: float) -> None:
         """Add it to what is on record of the change before it."""
         entries, self._unrecorded = self._unrecorded, {}
@@ -272,6 +302,7 @@ class Job(RunningJob):
                     self._requests.autosize(time.monotonic(), self._generation.looked_at)
                     runners = [] if self._changing else list(self._generation.runners.values())
                     scales, merging = self._requests.scales(time.monotonic(), runners) if runners else ((), {})
+                    self._record_start()
                     if self._generation.first_round_s is not None:
                         self._record_first_round(self._generation.first_round_s)
                     if found or scales:

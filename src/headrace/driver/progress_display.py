@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from headrace.driver.start_times import start_text
 from headrace.terminal_text import raw_of, safe_line
 
 LINE_INTERVAL_S = 3.0
@@ -53,7 +54,10 @@ def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -
             + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if dead else "")
             + (", STOPPED" if sub.get("stopped_by") else "")
         )
-    return " | ".join(parts) or f"waiting for {status.get('waiting_for') or 'tasks'}"
+    start = status.get("metrics", {}).get("start-phase-ns")
+    return (" | ".join(parts) or f"waiting for {status.get('waiting_for') or 'tasks'}") + (
+        f"; {start_text(start)}" if start and rates is None else ""
+    )
 
 
 def _factor_text(sub: Mapping[str, Any]) -> str:
@@ -109,6 +113,8 @@ class _JobView:
                 ProgressBar(total=max(known, 1), completed=sub["records"], width=_BAR_WIDTH),
                 safe_line(_now(status, sub)),
             )
+        start = status.get("metrics", {}).get("start-phase-ns")
+        table.caption = start_text(start) if start and ended else None
         return table
 
     def _status(self, ended: bool) -> tuple[Mapping[str, Any], dict[str, int] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.topology.description import description_of
 from headrace.core.topology.description_text import mermaid_of, text_of
+from headrace.core.topology.patterns import check_outputs
 from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.dsl import stream_cursor as flows
@@ -25,10 +27,10 @@ from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function
 from headrace.dsl.windows import Duration, length_us
 from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
-from headrace.model.names import checked_name, checked_own_name
+from headrace.model.names import checked_name, checked_own_name, is_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import OFFSET_MAX, PositionType, Startpoint
-from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
+from headrace.model.topology import Function, FunctionKind, Merge, Partitioning, Source, SourceKind, Topology
 from headrace.serdes.scalars import Bytes
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class AppDeclaration(ABC):
 
     def stream(
         self,
-        stream: str | Sequence[str],
+        stream: str | Sequence[str] | re.Pattern[str],
         /,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -62,7 +64,9 @@ class AppDeclaration(ABC):
         """Read `stream`; key and value are bytes where no serde is given. `name` names the operator.
 
         Of several, `app.stream(["clicks", "views"], ...)`, all is said of each, and they are merged: what comes behind is no
-        place for Spark expressions. `r.stream` says of a record where it was read.
+        place for Spark expressions. `r.stream` says of a record where it was read. So are all streams whose whole names match
+        a pattern, `app.stream(re.compile("orders-.*"), name="orders")`, but no internal ones; those that are created while
+        the job runs join within `partition_check_interval_s`.
 
         `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, a time (an aware
         datetime, or text such as "2026-01-31T12:00Z"), "bootstrap" (at the first record, and up to the end as it is then
@@ -77,23 +81,49 @@ class AppDeclaration(ABC):
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
         a repartition stream is then put in before what keeps state by key.
         """
-        if not isinstance(stream, str):
+        if not isinstance(stream, str | re.Pattern):
             each = partial(self.stream, key=key, value=value, timestamp=timestamp, start=start, partitioning=partitioning)
             return self._merged(stream, partial(each, reset_offset=reset_offset, timestamp_unit=timestamp_unit), name)
-        source = self._source(stream, SourceKind.STREAM, key, value, partitioning, name)
-        text = operator_text("stream", stream)
+        if isinstance(stream, re.Pattern):
+            source = self._pattern_source(stream, key, value, partitioning, name)
+        else:
+            source = self._source(stream, SourceKind.STREAM, key, value, partitioning, name)
+        text = operator_text("stream", source.stream)
         if timestamp is not None:
             source = replace(source, timestamp=checked_function(f"{text}: timestamp", timestamp, _TIMESTAMP_KINDS, None))
         if timestamp is not None or timestamp_unit != "us":
             source = replace(source, timestamp_unit=_timestamp_unit(text, source.timestamp, timestamp_unit))
         source = replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
-        self.builder.add("stream", source)
-        return KStream(self, self._flow(source))
+        with self.builder.all_or_nothing():
+            self.builder.add("stream", source)
+            flow = self._flow(source)
+            if source.pattern is not None:  # a merge of one, which several streams may be put before
+                own = self.builder.checked("stream", str(name))
+                self.builder.add("stream", Merge(name=own, parents=(source.name,)))
+                flow = flows.merged([flow], own, text, own)
+            return KStream(self, flow)
+
+    def _pattern_source(
+        self, pattern: re.Pattern[str], key: Serde | None, value: Serde | None, partitioning: str, name: str | None
+    ) -> Source:
+        text = f"stream({pattern.pattern!r:.60})"
+        if not isinstance(pattern.pattern, str) or re.compile(pattern.pattern) != pattern:
+            raise TopologyError(
+                f"{text}: expected a pattern of text, with its flags in it", 'write re.compile("(?i)orders-.*"), for instance'
+            )
+        if is_name(pattern.pattern):
+            raise TopologyError(f"{text}: that is a name, and no pattern", f"write stream({pattern.pattern!r})")
+        if name is None:
+            raise TopologyError(
+                f"{text}: a pattern needs a name: what follows is named after it", 'give it one, stream(..., name="orders")'
+            )
+        source = self._source(name, SourceKind.STREAM, key, value, partitioning, f"{checked_name('operator', name)}-streams")
+        return replace(source, stream=pattern.pattern, pattern=pattern.pattern)
 
     def _merged(self, streams: Any, read: Callable[[str], KStream], name: str | None) -> KStream:
         if not isinstance(streams, list | tuple | set | frozenset) or not streams:
             raise TopologyError(
-                f"stream({streams!r:.60}): expected the name of a stream, or a list of names",
+                f"stream({streams!r:.60}): expected the name of a stream, a list of names, or a pattern",
                 'write app.stream("clicks") or app.stream(["clicks", "views"])',
             )
         with self.builder.all_or_nothing():
@@ -183,6 +213,7 @@ class AppDeclaration(ABC):
                 f"application {self.name!r} reads nothing", 'begin with app.stream("name") or app.table("name")'
             )
         sub_topologies_of(topology)
+        check_outputs(topology)
         return topology
 
     @overload

@@ -153,17 +153,19 @@ class Builder:
             )
         return self.checked("stream", stream if name is None else name)
 
-    def checked_sink(self, stream: str, parent: str) -> str:
-        """`stream` if this application may write it as an output, behind the operator `parent`."""
+    def checked_sink(self, stream: str, parent: str, feedback: bool) -> str:
+        """`stream` if this application may write it as an output, behind the operator `parent`. `feedback`: it may be what the
+        records come of."""
         if (node := self._with_stream(stream, Repartition)) is not None:
             raise TopologyError(
                 f"to({stream!r}): that is the internal stream of {self._texts[node.name]}", "write to a stream of another name"
             )
-        if (path := self._path_of(stream, parent)) is not None:
+        if not feedback and (path := self._path_of(stream, parent)) is not None:
             raise TopologyError(
                 f"to({stream!r}): this stream feeds itself ({' -> '.join([*path, stream])}): each record that it writes "
                 "would be read again, without end",
-                "write to a stream of another name; to look a result up again, keep it in a store",
+                "write to a stream of another name; to look a result up again, keep it in a store; where records come to an "
+                f"end, write to({stream!r}, feedback=True)",
             )
         return stream
 

@@ -253,16 +253,24 @@ class KStream(StreamJoins, Displayable):
         return KTable(self.app, with_table(flow, own, store_name, key, value, history_us=history_us))
 
     def to(
-        self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
+        self,
+        name: Any,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Any = None,
+        headers: Any = None,
+        *,
+        feedback: bool = False,
     ) -> None:
         """Write the stream to the output `name`: a text, or a function of the record that gives the name.
 
         The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs;
-        `partitioner` is one as in `hr.Repartitioned`.
+        `partitioner` is one as in `hr.Repartitioned`. `feedback=True` lets the output be an input that the records come of: it
+        is for the program to see that they come to an end.
         """
         builder = self.app.builder
         if isinstance(name, str):
-            stream: str | Function = builder.checked_sink(checked_name("stream", name), self.flow.node)
+            stream: str | Function = builder.checked_sink(checked_name("stream", name), self.flow.node, feedback)
         else:
             stream = checked_function("to", name, flows.RECORD_ONLY, None)
         text = operator_text("to", stream if isinstance(stream, str) else stream.label)

@@ -147,8 +147,15 @@ class KTable(TableJoins, Displayable):
         return KTable(self.app, self.flow.put("suppress", node, own, value=value))
 
     def to(
-        self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
+        self,
+        name: Any,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Any = None,
+        headers: Any = None,
+        *,
+        feedback: bool = False,
     ) -> None:
         """Write the updates to the output `name`: `to_stream()` and `to(...)`."""
         with self.app.builder.all_or_nothing():
-            self.to_stream().to(name, key=key, value=value, partitioner=partitioner, headers=headers)
+            self.to_stream().to(name, key, value, partitioner, headers, feedback=feedback)

@@ -163,7 +163,8 @@ class Summary(msgspec.Struct, frozen=True):
     location was lost before it had answered, and the engine answers for it: it has no part in the round either.
     `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's side of the system gave for the writes
     (`model.commits.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long
-    tasks processed rows, summed over threads, and of that `waited_s` for something else than a processor."""
+    tasks processed rows, summed over threads, and of that `waited_s` for something else than a processor. `written`: records by
+    stream."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -183,6 +184,7 @@ class Summary(msgspec.Struct, frozen=True):
     declined: str | None = None
     missing: dict[str, int] = {}
     lost: bool = False
+    written: dict[str, int] = {}
 
     @property
     def has_declined(self) -> bool:

@@ -20,7 +20,12 @@ def checked_name(kind: str, name: object) -> str:
     >>> checked_name("stream", "flights")
     'flights'
     """
-    return _checked(kind, name, NAME_LENGTH_MAX, lambda text: _NAME.fullmatch(text) is not None and ".." not in text)
+    return _checked(kind, name, NAME_LENGTH_MAX, is_name)
+
+
+def is_name(text: str) -> bool:
+    """Whether it may name a thing."""
+    return 0 < len(text) <= NAME_LENGTH_MAX and _NAME.fullmatch(text) is not None and ".." not in text
 
 
 def checked_to_look_up(kind: str, name: object) -> str:

@@ -32,10 +32,11 @@ from headrace.driver.planning.job_plan import Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
-from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, unread_of_own
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
 from headrace.exchange.engine import EngineFailure
+from headrace.exchange.messages import Summary
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
@@ -47,6 +48,7 @@ from headrace.state_files.files import StateFiles
 from headrace.testing.stores import StoredView, encoded, serdes_of
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import launched
+from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.spark_sessions import shared_spark
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
@@ -106,8 +108,8 @@ class Driver:
         try:
             config = self._config()
             self._system = open_configured(config)
-            self._sources = tuple(topology.sources)
             self._make_streams(topology)
+            self._sources = tuple(as_matched(topology, config, self._system).sources)
             starts = [start_of(source.start).position_type for source in topology.sources]
             if not set(starts) - {PositionType.EARLIEST, PositionType.LATEST}:  # others depend on what is there
                 self._launch()
@@ -198,17 +200,19 @@ class Driver:
 
     def _run_rounds(self) -> int:
         done = without_records = 0
+        runners, most = self._opened.runners, self._config().caught_up_passes_max
+        caught_up = CaughtUp(sources := [one for one in runners if one.sub.name is None and unread_of_own(runners)])
         while True:
             worked = False
-            for runner in self._opened.runners:
-                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us)
+            for runner in runners:
+                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us, caught_up.limit_of(runner))
                 if planned is not None:
-                    self._run_round(runner, planned)
+                    caught_up.wrote(runner, self._run_round(runner, planned))
                     worked, done = True, done + 1
                     without_records = 0 if any(piece.records for piece in planned.ranges) else without_records + 1
                     if without_records > ROUNDS_MAX:
                         raise _not_caught_up(runner)
-            if not worked:
+            if not worked and not caught_up.begins_pass(runners, sources, most):
                 return done
 
     def _scales(self) -> Sequence[ChangeRequest]:
@@ -343,7 +347,8 @@ class Driver:
     def _make_streams(self, topology: Topology) -> None:
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
         there = {stream.name for stream in self._system.streams()}
-        for stream in sorted({*topology.inputs, *numbers} - there):
+        named = {one.stream for one in topology.sources if one.pattern is None}.intersection(topology.inputs)
+        for stream in sorted({*named, *numbers} - there):
             self._system.create_stream(stream, numbers.get(stream, default))
 
     def _flush(self) -> None:
@@ -361,16 +366,17 @@ class Driver:
     def _ends_of(self, stream: str) -> int:
         return sum(self._system.end_offsets(stream).values())
 
-    def _run_round(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+    def _run_round(self, runner: SubTopologyRunner, planned: PlannedRound) -> list[Summary]:
         self._opened.maintenance.began(runner)
         try:
             summaries = runner.run(planned)
         except EngineFailure as failure:
             if failure.in_expression and find_poison_records(self._held.backend.engine, runner, planned):
-                return  # the record is known now, and the next round rejects it
+                return []  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
         runner.commit(planned, summaries)
         self._opened.maintenance.committed(runner)
+        return summaries
 
 
 def _new_folder() -> Path:

@@ -5,6 +5,7 @@ What a command needs that reads no records (status, tasks, checkpoints) imports 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -99,9 +100,12 @@ def start(
     config: Config | None = None,
     engine: Engine | None = None,
     log: Callable[[str], None] | None = None,
+    python_s: float | None = None,
 ) -> Job:
     """Start an application; see `driver.job.Job`. A processor of a group is a `driver.group.group_job.GroupJob`, which is used
-    in the same way."""
+    in the same way. `python_s`: for so long the process has run, where that counts as part of the start."""
+    began_s = time.monotonic()
+    from headrace.driver.start_times import StartTimes
     from headrace.wiring.group_terms import is_in_group
     from headrace.wiring.launch import started
 
@@ -130,7 +134,7 @@ def start(
 
             job = cast("Job", started_in_group(app, config, until, engine, log))
         else:
-            job = started(app, config, until, engine, log)
+            job = started(app, config, until, engine, log, StartTimes(began_s, python_s))
         if endpoint is not None:
             endpoint.show(job)
         job.when_ended(opened.pop_all().close)

@@ -25,6 +25,7 @@ from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.driver.start_times import StartTimes
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.exchange.engine import Engine, RestoreWork
 from headrace.model.commits import DriverLease
@@ -99,7 +100,7 @@ def _launched(
     elsewhere = requests_elsewhere(config, app.name, closers)
     exports = exports_of(config, app.name, closers)
     if engine is None:
-        engine = started_engine(app, config, system, reader, closers, log)
+        engine = started_engine(app, config, system, reader, closers, log, StartTimes(time.monotonic()))
     topology, sides = resolved_topology(topology, engine)
     registration = terms.registration
     control = FileControl(work_folder(config) / "staging" / app.name / registration.processor_id)

@@ -13,6 +13,7 @@ from headrace.config.loading import Config
 from headrace.core.group.settling import RETURN_WAIT_S
 from headrace.core.group.state import Registration
 from headrace.core.topology.fingerprint import code_fingerprint
+from headrace.core.topology.patterns import has_patterns
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.environment import checked_folder, of_extra
 from headrace.errors import ConfigError, HeadraceError, NotSupportedError
@@ -126,6 +127,10 @@ def _check_work(topology: Topology, config: Config) -> None:
         raise NotSupportedError(
             f"processing_guarantee is {config.processing_guarantee!r}: a group commits exactly once",
             f"leave `processing_guarantee` unset, or {_ALONE}",
+        )
+    if has_patterns(topology):
+        raise NotSupportedError(
+            "app.stream(re.compile(...)): a group does not read streams by a pattern", f"list them by name, or {_ALONE}"
         )
     if handed := [node.name for node in topology.nodes if isinstance(node, ForEachRound)]:
         raise NotSupportedError(

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
+from headrace.core.topology.patterns import has_patterns
 from headrace.core.topology.resolution import SerdeMakers, has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.cluster_view import ClusterView
@@ -25,6 +26,7 @@ from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import WorkerPaths
+from headrace.driver.start_times import CHECKS, PLAN, SPARK, StartTimes
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.driver.system_wait import when_answered
 from headrace.environment import checked_folder
@@ -32,7 +34,7 @@ from headrace.errors import NotSupportedError, UnavailableError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import JobReader, ProcessorStore, System
+from headrace.ports import JobReader, ProcessorStore, Streams, System
 from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
@@ -48,6 +50,7 @@ from headrace.wiring.cluster_terms import (
 from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import local_store_dir_of, state_uri_of, work_folder
 from headrace.wiring.local_stores import remove_unused, sealing
+from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.spark_sessions import is_elsewhere, is_submitted, spark_engine
 from headrace.wiring.store_process import StoreProcess
@@ -57,12 +60,19 @@ FIRST = "to make the first job model"
 
 
 def started(
-    app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
+    app: Application,
+    config: Config,
+    until: str | None,
+    engine: Engine | None,
+    log: Callable[[str], None] | None,
+    times: StartTimes,
 ) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
     pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
-    return Job(launched(app, config, engine, log or LOG.info), pace, until).start()
+    held = launched(app, config, engine, log or LOG.info, times=times)
+    times.ended(PLAN, time.monotonic())
+    return Job(held, pace, until, times).start()
 
 
 def launched(
@@ -71,12 +81,13 @@ def launched(
     engine: Engine | None,
     log: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
+    times: StartTimes | None = None,
 ) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
-    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
-    topology: Topology = app.topology()
+    times plans and versions of the state, not who holds the job; by default the machine's. `times` takes how long it takes."""
+    declared = app.topology()
     refuse_reserved(config, is_whole=True)
-    stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
+    stateful = any(has_state(sub) for sub in sub_topologies_of(declared))
     _check_places(app, config, stateful, engine is None)
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
@@ -90,10 +101,11 @@ def launched(
         if engine is None:
             # What can be refused before Spark takes its seconds; all of it is checked again once the application is held.
             store.check_not_leased(_lease(run_id), _now_us())
-            engine = started_engine(app, config, system, store, closers, log)
+            engine = started_engine(app, config, system, store, closers, log, times or StartTimes(0.0))
             if stateful:
                 check_places_of_workers(engine, config)
-        topology, sides = resolved_topology(topology, engine)
+        resolve = partial(resolved_as_matched, declared, config, system, engine)
+        topology, sides = resolve(None)
         lease = partial(_lease, run_id)
         epochs = [take_application(store, lease(), _now_us())]
         closers.append(lambda: store.release(epochs[-1]))
@@ -121,7 +133,7 @@ def launched(
         backend = Backend(
             system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention, exports=exports
         )
-        planner = JobPlanner(topology, sides, config, backend, log)
+        planner = JobPlanner(topology, sides, config, backend, log, resolve if has_patterns(declared) else None)
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
@@ -142,13 +154,16 @@ def started_engine(
     reader: JobReader,
     closers: list[Callable[[], None]],
     log: Callable[[str], None],
+    times: StartTimes,
 ) -> Engine:
     """Spark, once what can be refused without it was."""
-    check_before_engine(topology_before_engine(app.topology()), config, system, reader, log)
+    check_before_engine(topology_before_engine(as_matched(app.topology(), config, system)), config, system, reader, log)
+    times.ended(CHECKS, time.monotonic())
     if not app.session.is_open:
         log("starting Spark")
     engine: Engine = spark_engine(app, config)
     closers.append(engine.close)
+    times.ended(SPARK, time.monotonic())
     return engine
 
 
@@ -212,6 +227,13 @@ def _now_us() -> int:
 
 def _lease(run_id: str) -> DriverLease:
     return holders.this_process(run_id, _now_us())
+
+
+def resolved_as_matched(
+    topology: Topology, config: Config, system: Streams, engine: Any, only: Collection[str] | None
+) -> tuple[Topology, Any]:
+    """The topology with the streams that match its patterns now, resolved."""
+    return resolved_topology(as_matched(topology, config, system, only), engine)
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
-import os
 import shutil
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from headrace.adapters.artifacts import ivy
 from headrace.adapters.artifacts.pins import Artifacts, Pin
-from headrace.environment import checked_folder
+from headrace.environment import cache_folder, checked_folder
 from headrace.errors import ArtifactError, WaitTimeoutError
 
 Tell = Callable[[str], None]
@@ -49,9 +48,7 @@ def folder_of(artifact_dir: str | None, environ: Mapping[str, str]) -> Path:
     """The folder that the key `artifact_dir` names, else `headrace/jars` in the user's cache folder."""
     if artifact_dir:
         return Path(artifact_dir).expanduser().absolute()
-    base = environ.get("XDG_CACHE_HOME", "")
-    # by its own rules, a path that is not absolute is to be ignored
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace" / "jars"
+    return cache_folder(environ) / "jars"
 
 
 def states_of(artifacts: Artifacts, folder: Path) -> tuple[JarState, ...]:

@@ -6,6 +6,7 @@ variables that set them are not handed on."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -68,6 +70,8 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
         process = _started(settings, secrets, folder)
         _jvms.append(process)
         errors = JvmErrors(process.stdout)  # type: ignore[arg-type]  # it is a pipe
+        with suppress(ImportError):  # PySpark does at the first list that it hands to Java; here it waits anyway
+            importlib.import_module("pyspark.testing.utils")
         if not _has_started(process, folder / "address"):
             raise SetupError(
                 f"Spark's JVM ended while it started, with exit code {process.returncode}: {secrets.cleaned(errors.reason())}",
@@ -108,6 +112,7 @@ def _started(settings: Mapping[str, str], secrets: Secrets, folder: Path) -> sub
         command += ["--properties-file", str(properties), "--load-spark-defaults"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = handed_on(os.environ, secrets)
+    environment.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it prints a command and ends
     environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "address")}
     return subprocess.Popen(
         command,

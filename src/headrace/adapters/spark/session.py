@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.adapters.spark.class_archive import LATER_OPTIMIZED, archive_options
 from headrace.adapters.spark.dead_jvm import hide_what_is_raised, keep_quiet
 from headrace.adapters.spark.failures import failure_of, is_of_spark
 from headrace.adapters.spark.gateway import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("headrace")
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DAEMON = "headrace.wiring.worker.daemon"
 _SOCKET_FOLDER_MAX = 60  # the path of a Unix socket has 107 bytes, and Spark's names for sockets up to 46
 _LOG4J = """\
@@ -70,7 +72,7 @@ def started(
     to `log_dir`/spark.log. `secrets` are values that must not be shown, besides those that the names in `settings` tell. A
     process has one Spark: where one runs already this is a session within it. Given back by `released`, not by its `stop`.
     Where spark-submit started this process, what it was given counts before our settings, and after `settings`."""
-    checked_java(os.environ)
+    java = checked_java(os.environ)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -84,6 +86,9 @@ def started(
     def start() -> Any:
         submitted = submitted_settings() if is_submitted() else {}
         chosen = _chosen(settings, submitted, application, log_dir, values)
+        if not submitted:
+            given = (archive_options(java.version, os.environ), LATER_OPTIMIZED, chosen[_JAVA_OPTIONS])
+            chosen[_JAVA_OPTIONS] = " ".join(filter(None, given))
         _set_environment(python_path, chosen)
         if not is_submitted():
             start_gateway(chosen, Secrets(values))
@@ -137,7 +142,7 @@ def _chosen(
     if not submitted:
         chosen.setdefault("spark.driver.memory", "1g")
         java = f"-Dlog4j2.configurationFile=file:{_log4j(log_dir)} -XX:+UseParallelGC"
-        chosen["spark.driver.extraJavaOptions"] = f"{java} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
+        chosen[_JAVA_OPTIONS] = f"{java} {settings.get(_JAVA_OPTIONS, '')}".strip()
     chosen[_PATTERN] = redaction_pattern(secrets, chosen.get(_PATTERN))
     chosen[_OPTIONS_PATTERN] = redaction_pattern((), chosen.get(_OPTIONS_PATTERN, _OPTIONS_HIDDEN_BY_SPARK))
     return chosen

@@ -95,6 +95,17 @@ def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
         by, was, now = snapshot.requested_by(ChangeKind.EXPANSION, stream), partitions_text(before), partitions_text(after)
         kind, what = ChangeKind.EXPANSION, f"stream {stream}"
         yield Change(snapshot.now_us, kind, what, outcome, draft.job_model.version, by, was, now, why)
+    yield from _joined(draft, snapshot)
+
+
+def _joined(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
+    """Streams that a job which runs reads from now on, as they match a pattern."""
+    before = {} if snapshot.model is None else snapshot.model.partition_counts
+    for one in snapshot.requests:
+        count = draft.job_model.partition_counts.get(one.subject)
+        if one.kind is ChangeKind.EXPANSION and one.subject not in before and count is not None:
+            what, now = f"stream {one.subject}", f"{partitions_text(count)}, read by a pattern"
+            yield Change(snapshot.now_us, one.kind, what, Outcome.APPLIED, draft.job_model.version, "", "not read", now)
 
 
 def scale_entries(

@@ -17,6 +17,8 @@ MetricName = Literal[
     "plan-changes",
     "change-pause-ns",
     "change-phase-ns",
+    "start-ns",
+    "start-phase-ns",
     "task-count",
     "container-count",
     "elasticity-factor",
@@ -116,6 +118,15 @@ _ROWS = (
     Metric(
         "change-phase-ns", _G, "ns", MetricLabel.PHASE,
         "How long each phase of the last of them took: `end of the rounds`, `fence`, `plan`, `first round` and others",
+    ),
+    Metric(
+        "start-ns", _G, "ns", _JOB,
+        "How long the job took from its start to its first commit",
+    ),
+    Metric(
+        "start-phase-ns", _G, "ns", MetricLabel.PHASE,
+        "How long each part of it took: `Python` (until the application was loaded, with `headrace run`), `checks`, `Spark`, "
+        "`plan`, `wait` (for records, say), `first round`",
     ),
     Metric(
         "task-count", _G, "tasks", _SUB,

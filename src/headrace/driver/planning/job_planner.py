@@ -7,8 +7,9 @@ streams that were created.
 from __future__ import annotations
 
 import gc
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -28,6 +29,7 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
 from headrace.core.job_plan.tasks import scales
 from headrace.core.topology.operator_changes import changes_between
+from headrace.core.topology.patterns import new_matches
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.sub_topologies import watched_streams
@@ -43,12 +45,14 @@ from headrace.driver.planning.stored_assignment import (
 )
 from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
 from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
-from headrace.errors import ConfigError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, FencedError, HeadraceError, StorageError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
 from headrace.ports import JobReader, Metadata, System
+
+LOG = logging.getLogger("headrace.job")
 
 
 def check_before_engine(
@@ -82,20 +86,52 @@ def uncollected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlanner:
-    """Plans one application on its system: at the start, and whenever its streams or its requests have changed."""
+    """Plans one application on its system: at the start, and whenever its streams or its requests have changed.
+    `resolve`: where streams are read by a pattern, gives the topology and its sides as they are now, of these streams only."""
 
     topology: Topology
     sides: Mapping[str, Sides]
     config: Config
     backend: Backend
     log: Callable[[str], None]
+    resolve: Callable[[Collection[str] | None], tuple[Topology, Mapping[str, Sides]]] | None = None
 
     @uncollected()
     def plan(self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
-        system = self.backend.system
         began_ns, scales_ns = time.perf_counter_ns(), list[int]()
+        draft, snapshot = self._drafted(epoch, now_us, before, requests, scales_ns)
+        if draft.past is not None:
+            reached("scale", 5)
+        made = replace(self, topology=draft.terms.topology).commit(draft, snapshot)
+        plan_ns = {"": time.perf_counter_ns() - began_ns}
+        self.backend.measured({"job-model-generation-ns": plan_ns, "checkpoint-compute-ns": {"": sum(scales_ns)}})
+        return made
+
+    def _drafted(
+        self, epoch: int, now_us: int, before: JobPlan | None, requests: Sequence[ChangeRequest], scales_ns: list[int]
+    ) -> tuple[Draft, Snapshot]:
+        """The plan that is to be committed, and of what it is made. Where streams that match a pattern since the last plan
+        cannot be read, it is one without them: a job that runs does not end because others have created a stream."""
+        if self.resolve is None or before is None:
+            return self._draft(epoch, now_us, before, requests, scales_ns)
+        try:
+            topology, sides = self.resolve(None)
+            return replace(self, topology=topology, sides=sides)._draft(epoch, now_us, before, requests, scales_ns)
+        except (StorageError, FencedError):
+            raise
+        except HeadraceError as error:
+            if not new_matches(before.topology, self.backend.system.streams()):
+                raise
+            LOG.error("streams that match a pattern cannot be read, the job keeps running without them: %s", error)
+        topology, sides = self.resolve(before.topology.inputs)
+        return replace(self, topology=topology, sides=sides)._draft(epoch, now_us, before, requests, scales_ns)
+
+    def _draft(
+        self, epoch: int, now_us: int, before: JobPlan | None, requests: Sequence[ChangeRequest], scales_ns: list[int]
+    ) -> tuple[Draft, Snapshot]:
+        system = self.backend.system
         cluster, slots = self.backend.cluster, self.backend.engine.slots
         locations = None if cluster is None else cluster.for_plan()
         terms = terms_of(self.topology, self.config, system.name, slots, locations, before is not None, self.sides)
@@ -105,13 +141,7 @@ class JobPlanner:
         snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
         snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
-        draft = planned(terms, snapshot, [_timed(step, scales_ns) if step is scales else step for step in STEPS])
-        if draft.past is not None:
-            reached("scale", 5)
-        made = self.commit(draft, snapshot)
-        plan_ns = {"": time.perf_counter_ns() - began_ns}
-        self.backend.measured({"job-model-generation-ns": plan_ns, "checkpoint-compute-ns": {"": sum(scales_ns)}})
-        return made
+        return planned(terms, snapshot, [_timed(step, scales_ns) if step is scales else step for step in STEPS]), snapshot
 
     def commit(self, draft: Draft, snapshot: Snapshot, change: GroupChange | None = None) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the

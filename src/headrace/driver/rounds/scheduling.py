@@ -7,13 +7,18 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from headrace.core.rounds.passes import Pass, pass_after
 from headrace.core.rounds.purging import held_back_by
 from headrace.core.rounds.watermarks import joint_watermark
+from headrace.core.topology.sub_topologies import output_streams
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import WaitTimeoutError
+from headrace.exchange.messages import Summary
 from headrace.model.streams import SSP
 
 WAIT_S = 2.0  # what one container has written waits at most so long for the others of its round
@@ -97,18 +102,65 @@ class WholeRounds:
         return 0.0
 
 
+def unread_of_own(runners: Iterable[SubTopologyRunner]) -> dict[str, int]:
+    """Of each stream that a job reads as an input and writes as an output how many offsets it has not read."""
+    known = list(runners)
+    own = {stream for runner in known for stream in output_streams(runner.sub, runner.program.dead_letter)}
+    found = Counter[str]()
+    for runner in known:
+        if not (read := own.intersection(runner.sub.reads)):
+            continue
+        positions = runner.task_positions.positions()
+        ends = runner.task_positions.targets()
+        found.update(dict.fromkeys(read, 0))
+        for ssp, position in positions.items():
+            if ssp.stream in read:
+                found[ssp.stream] += max(0, ends.get(ssp, position) - position)
+    return dict(found)
+
+
 class CaughtUp:
     """Where each sub-topology is done: the sources at the ends when the job started, any other at what its
-    writers had written when they were done."""
+    writers had written when they were done. Of a job that writes to its own inputs, see `core.rounds.passes`."""
 
     def __init__(self, sources: Iterable[SubTopologyRunner], ends: Mapping[SSP, int] | None = None) -> None:
         """`ends`: those of the sources, where they are known already."""
         self._targets: dict[str | None, Mapping[SSP, int]] = {}
+        self._held_since_s: dict[str | None, float] = {}
+        self._open_since_s: dict[str | None, float] = {}
+        self._pass = Pass()
+        self._written: dict[str | None, Counter[str]] = {}  # one per thread
+        self._begin(sources, ends)
+
+    def _begin(self, sources: Iterable[SubTopologyRunner], ends: Mapping[SSP, int] | None = None) -> None:
         for runner in sources:
             read = runner.task_positions.targets() if ends is None else ends
             self._targets[runner.sub.name] = {ssp: end for ssp, end in read.items() if ssp.stream in runner.sub.reads}
-        self._held_since_s: dict[str | None, float] = {}
-        self._open_since_s: dict[str | None, float] = {}
+
+    def wrote(self, runner: SubTopologyRunner, summaries: Sequence[Summary]) -> None:
+        """A round has committed this."""
+        written = self._written.setdefault(runner.sub.name, Counter())
+        for summary in summaries:
+            written.update(summary.written)
+
+    def failed(self) -> None:
+        """A round has failed, and may have committed records that are not counted."""
+        self._pass = replace(self._pass, is_exact=False)
+
+    def begins_pass(self, runners: Collection[SubTopologyRunner], sources: Iterable[SubTopologyRunner], most: int) -> bool:
+        """Whether the job reads on once all are done, as it has written to its inputs; at most so many times. To be asked while
+        no round runs. `WaitTimeoutError` beyond."""
+        unread = unread_of_own(runners)
+        if not unread:
+            return False
+        done = replace(self._pass, written=sum(self._written.values(), Counter()))
+        following = pass_after(done, unread, most)
+        if following is None:
+            return False
+        self.restart(())
+        self._begin(sources)
+        self._pass, self._written = following, {}
+        return True
 
     def restart(self, sources: Iterable[SubTopologyRunner]) -> None:
         """Positions were set again: the sources end where they ended before, and what comes of it is waited for again."""
