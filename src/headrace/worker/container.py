@@ -360,8 +360,7 @@ class _Container:
             cut_short=bool(self.reached_offsets or self.reached_by),
             worked_s=self.tasks.worked_s,
             waited_s=self.tasks.waited_s,
-            measures=self.measures.of_round(self.runs, self.tasks, timings_ms["write"]),
-            written=dict(outputs.records),
+            measures=self.measures.of_round(self.runs, self.tasks, timings_ms["write"]), written=dict(outputs.records),
         )
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
