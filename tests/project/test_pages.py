@@ -17,6 +17,7 @@ NOT_RUN = {
     "README.md": 1,
     "docs/benchmarks.md": 12,
     "docs/deploy.md": 5,
+    "docs/from-faust.md": 1,
     "docs/from-kafka-streams.md": 1,
     "docs/groups.md": 4,
     "docs/kafka.md": 2,

@@ -60,10 +60,10 @@ class Run:
     def begin(self) -> None:
         self._alone("begin")
 
-    def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+    def feed(self, parts: Sequence[Part]) -> None:
         assert self.lock.acquire(blocking=False), "a task is in two threads"
         try:
-            for offset in rows.offset.tolist():
+            for offset in (offset for part in parts for offset in part.rows.offset.tolist()):
                 self.function(self.number, offset)
                 self.processed.append(offset)
         finally:
