@@ -74,7 +74,7 @@ def stored_windows(place: Place) -> tuple[Windows, int]:
     for layout, packed in entries.items():
         carrier, start = split_state_key(layout)
         assert carrier is not None
-        flights, (total, count) = msgspec.msgpack.decode(packed)
+        flights, (total, count), _ = msgspec.msgpack.decode(packed)  # and the time of the last flight
         assert flights == count
         found[carrier.decode(), int.from_bytes(start, "big") - 2**63] = (flights, total / count)
     return found, min(watermarks, default=NEVER_US)
