@@ -33,7 +33,7 @@ from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMappi
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.serdes import scalars
 from headrace.state_files import files as state_files
-from headrace.worker.operators import aggregate
+from headrace.worker import batch_keys
 from stored.archives import archive_of, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS
 from stored.results import result_of
@@ -80,7 +80,7 @@ def _number_raised(patch: Patch) -> None:
 
 
 def _times_changed(patch: Patch) -> None:
-    patch.setattr(aggregate, "_BIAS", np.uint64(1 << 62))
+    patch.setattr(batch_keys, "_TIME_BIAS", np.uint64(1 << 62))
     patch.setattr(key_layout, "_TIME_BIAS", 1 << 62)
 
 

@@ -30,6 +30,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a further loop for keys of that length
+_TIME_BIAS = np.uint64(1 << 63)  # makes the order of unsigned bytes that of signed numbers, as `key_layout` does
 _M = np.uint32(MURMUR2_FACTOR)
 _WORD, _XXH64_STRIPE = 8, 32  # xxh64 takes stripes of longer keys, of shorter ones words
 _TAILS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)  # what of a word the last 0 to 3 bytes of a key are
@@ -180,9 +181,25 @@ def time_heads(layouts: Sequence[bytes], times_us: Sequence[int]) -> list[bytes]
     slots = np.frombuffer(b"".join([layout[:SLOT_BYTES] for layout in layouts]), ">u2") >> (8 * SLOT_BYTES - SLOT_BITS)
     heads = np.empty((len(layouts), SLOT_BYTES + TIME_BYTES), np.uint8)
     heads[:, :SLOT_BYTES] = slots.astype(">u2").view(np.uint8).reshape(-1, SLOT_BYTES)
-    unsigned = np.array(times_us, np.int64).view(np.uint64) ^ np.uint64(1 << 63)
-    heads[:, SLOT_BYTES:] = unsigned.astype(">u8").view(np.uint8).reshape(-1, TIME_BYTES)
-    listed: list[bytes] = heads.view(f"V{heads.shape[1]}").ravel().tolist()
+    heads[:, SLOT_BYTES:] = time_rows(times_us)
+    return as_bytes(heads)
+
+
+def time_rows(times_us: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    """`core.keys.key_layout.time_bytes` of each time, as rows of 8 bytes."""
+    unsigned = np.asarray(times_us, np.int64).view(np.uint64) ^ _TIME_BIAS
+    return unsigned.astype(">u8").view(np.uint8).reshape(-1, TIME_BYTES)
+
+
+def times_from_rows(rows: npt.NDArray[np.uint8]) -> I64:
+    """The times that `time_rows` has made them of."""
+    unsigned = np.ascontiguousarray(rows).view(">u8").ravel().astype(np.uint64) ^ _TIME_BIAS
+    return unsigned.view(np.int64)
+
+
+def as_bytes(rows: npt.NDArray[np.uint8]) -> list[bytes]:
+    """Rows of bytes, each as `bytes`."""
+    listed: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
     return listed
 
 

@@ -27,7 +27,7 @@ from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
-from headrace.core.topology.engine_prefix import passes_all
+from headrace.core.topology.engine_prefix import PRESENCE, passes_all
 from headrace.errors import HeadraceError, SetupError
 from headrace.exchange.engine import ENGINE_LOST, ContainerWork, EngineFailure, RestoreWork, WorkerCheck
 from headrace.exchange.messages import Summary, encoded
@@ -244,7 +244,8 @@ class SparkEngine:
             looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
             low = ["low"] if program.is_elastic else []
             rows = self._kafka_rows(program, works, routes, plain)
-            rows = rows.select("ssp", "offset", "timestamp_us", *low, *sorted(looked_at))
+            is_there = ["if(value is null, null, X'') as value"] if PRESENCE in looked_at and "value" not in looked_at else []
+            rows = rows.selectExpr("ssp", "`offset`", "timestamp_us", *low, *sorted(looked_at - {PRESENCE}), *is_there)
             rows = routed(rows, routes, count) if routes.targets else rows
             return rows.mapInArrow(worker.prepared, _SUMMARY), bool(routes.targets)
         types = self._types(program)

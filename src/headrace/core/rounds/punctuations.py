@@ -26,7 +26,7 @@ def next_at(intervals_us: Iterable[int], from_us: int) -> int | None:
     """The earliest multiple of any of the intervals from `from_us` on; None without intervals.
 
     >>> next_at([10, 4], 9), next_at([10, 4], 10), next_at([], 0)
-    (12, 10, None)
+    (10, 10, None)
     """
     return min((-(-from_us // interval_us) * interval_us for interval_us in intervals_us), default=None)
 

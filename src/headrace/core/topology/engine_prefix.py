@@ -25,6 +25,7 @@ from headrace.model.topology import (
     Topology,
     Transform,
 )
+from headrace.model.windows import skips_null_values
 
 ALL = "true"  # the predicate of a filter that keeps everything
 
@@ -84,14 +85,17 @@ def _endpoints(topology: Topology, source: str, entry: str, chain: tuple[Node, .
 # --- which parts of its records a job looks at: unused parts need not be carried to a worker ---------------------------
 
 PARTS = frozenset({"key", "value", "headers"})  # the time, the partition and the offset are always there
+PRESENCE = "presence"  # of a value: whether there is one
 _KEY = frozenset({"key"})
 
 
 def parts_used(nodes: Iterable[Node], endpoint: Endpoint) -> frozenset[str]:
-    """Those of `PARTS` that the operators behind an endpoint without a chain look at; all of them where that is not known.
+    """Those of `PARTS` and `PRESENCE` that the operators behind an endpoint without a chain look at; all of them where that is
+    not known.
 
-    A count looks at the key alone, a sum of `value.amount` at the value too; a record written to another stream takes its
-    headers along. A value that may not decode is looked at by the source itself: such a record is rejected in any case.
+    A count looks at the key, and whether there is a value; a sum of `value.amount` at the value too; a record written to
+    another stream takes its headers along. A value that may not decode is looked at by the source itself: such a record is
+    rejected in any case.
     """
     by_name = {node.name: node for node in nodes}
     children: dict[str, list[Node]] = {}
@@ -111,10 +115,10 @@ def _used_by(node: Node, children: Mapping[str, list[Node]]) -> frozenset[str]:
     match node:
         case Group():
             return _KEY.union(*(_used_by(child, children) for child in children.get(node.name, ())))
-        case Aggregate(kind=AggregateKind.COUNT):
-            return _KEY
-        case Aggregate(kind=AggregateKind.NAMED, named=named) if named is not None:
+        case Aggregate(kind=AggregateKind.COUNT, windows=windows):
+            return _KEY | ({PRESENCE} if skips_null_values(windows) else set())
+        case Aggregate(kind=AggregateKind.NAMED, named=named, windows=windows) if named is not None:
             heads = {one.field.partition(".")[0] for one in named.values() if one.field is not None}
-            return _KEY | (PARTS & heads)
+            return _KEY | (PARTS & heads) | ({PRESENCE} if skips_null_values(windows) else set())
         case _:
             return PARTS

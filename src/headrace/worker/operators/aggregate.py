@@ -21,7 +21,7 @@ from headrace.core.accumulators import KIND, Accumulator, accumulators_of, colum
 from headrace.exchange.messages import Reject
 from headrace.model import topology as t
 from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows, skips_null_values
-from headrace.worker.batch_keys import state_keys
+from headrace.worker.batch_keys import as_bytes, state_keys, time_rows
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.expiry import expire
@@ -29,7 +29,6 @@ from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat, order_of
 
-_BIAS = np.uint64(1 << 63)
 _COUNT_BYTES = 16
 _NO_TIME = NO_TIME_US.to_bytes(8, "little", signed=True)
 _NO_COUNT = bytes(8) + _NO_TIME
@@ -38,8 +37,7 @@ State = list[Any]  # of named aggregates: one part for each accumulator
 
 def start_bytes(starts: np.ndarray[Any, Any]) -> list[bytes]:
     """Window starts (int64 µs) as 8 bytes each, in the order of time."""
-    packed = (starts.astype(np.int64).view(np.uint64) ^ _BIAS).astype(">u8").tobytes()
-    return [packed[i : i + 8] for i in range(0, len(packed), 8)]
+    return as_bytes(time_rows(starts))
 
 
 @dataclass(frozen=True, slots=True)

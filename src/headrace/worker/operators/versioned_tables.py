@@ -24,11 +24,11 @@ from headrace.core.rounds.watermarks import TIME_MAX_US
 from headrace.core.versions import Versions
 from headrace.model.table_operators import VersionedTable, WaitingJoin
 from headrace.serdes.waiting import WaitingRecord, packed_record, waiting_record_of
-from headrace.worker.batch_keys import state_keys
+from headrace.worker.batch_keys import as_bytes, state_keys
 from headrace.worker.operators.base import Context, Due, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire, forget_expiry
 from headrace.worker.operators.joining.joins import StreamTableJoin
-from headrace.worker.operators.joining.origins import as_bytes, origin_subs
+from headrace.worker.operators.joining.origins import origin_subs
 from headrace.worker.operators.stateless import merged_by_rank
 from headrace.worker.operators.tables import TableOperator
 from headrace.worker.rows import Rows

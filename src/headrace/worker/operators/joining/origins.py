@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from headrace.worker.batch_keys import time_rows
 from headrace.worker.operators.base import Context
 from headrace.worker.rows import Rows
 
 _TIME, _STREAM, _OFFSET, _NUMBER = slice(0, 8), slice(8, 20), slice(20, 28), slice(28, 32)
 SUB_BYTES = 32
-SIGN = np.uint64(1 << 63)  # makes the order of unsigned bytes that of signed numbers, as `key_layout.time_bytes` does
 
 
 def origin_subs(context: Context, rows: Rows, sides: Sequence[int]) -> Any:
@@ -24,9 +24,9 @@ def origin_subs(context: Context, rows: Rows, sides: Sequence[int]) -> Any:
     has_origin = rows.offset >= 0
     ssp, offset = np.where(has_origin, rows.ssp, len(context.streams)), np.maximum(rows.offset, 0)
     subs = np.zeros((len(rows), SUB_BYTES), np.uint8)
-    subs[:, _TIME] = _big_endian(rows.timestamp_us.astype(np.int64).view(np.uint64) ^ SIGN)
+    subs[:, _TIME] = time_rows(rows.timestamp_us)
     subs[:, _STREAM] = np.frombuffer(b"".join(origins), np.uint8).reshape(-1, 12)[ssp]
-    subs[:, _OFFSET] = _big_endian(offset.astype(np.uint64))
+    subs[:, _OFFSET] = offset.astype(">u8").view(np.uint8).reshape(-1, 8)
     order = np.lexsort((offset, ssp, rows.timestamp_us, np.asarray(sides)))
     alike = [column[order] for column in (offset, ssp, rows.timestamp_us, np.asarray(sides))]
     is_first = np.ones(len(rows), bool)
@@ -36,13 +36,3 @@ def origin_subs(context: Context, rows: Rows, sides: Sequence[int]) -> Any:
     numbers[order] = np.arange(len(rows)) - firsts
     subs[:, _NUMBER] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
     return subs
-
-
-def as_bytes(subs: Any) -> list[bytes]:
-    """Rows of bytes, each as `bytes`."""
-    listed: list[bytes] = np.ascontiguousarray(subs).view(f"V{subs.shape[1]}").ravel().tolist()
-    return listed
-
-
-def _big_endian(numbers: Any) -> Any:
-    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)

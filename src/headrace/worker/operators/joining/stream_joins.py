@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.batch_keys import state_keys
+from headrace.worker.batch_keys import as_bytes, state_keys, times_from_rows
 from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import expire
 from headrace.worker.operators.joining.join_pairs import Entries, pairs_of
 from headrace.worker.operators.joining.joins import JoinOperator
-from headrace.worker.operators.joining.origins import SIGN, SUB_BYTES, as_bytes, origin_subs
+from headrace.worker.operators.joining.origins import SUB_BYTES, origin_subs
 from headrace.worker.rows import Field, Rows
 
 _LEFT, _RIGHT = 0, 1
@@ -241,7 +241,7 @@ class _Kept:
     def with_new(self, side_of: Any, key_of: Any, times: Any, subs: Any) -> Entries:
         """These and the round's own."""
         mine = np.frombuffer(b"".join(self._subs), np.uint8).reshape(-1, SUB_BYTES)
-        own_times = (np.ascontiguousarray(mine[:, :TIME_BYTES]).view(">u8").ravel().astype(np.uint64) ^ SIGN).view(np.int64)
+        own_times = times_from_rows(mine[:, :TIME_BYTES])
         return Entries(
             np.concatenate([np.array(self._sides, np.int64), side_of]),
             np.concatenate([np.array(self._keys, np.int64), key_of]),
