@@ -55,13 +55,13 @@ def checkpoints_of(log_dir: Path, application: str) -> dict[str, dict]:
 
 
 def stored_count(value: bytes) -> int:
-    """What a store of counts holds."""
-    return int.from_bytes(value, "little", signed=True)
+    """What a store of counts holds, without the time of the last record behind it."""
+    return int.from_bytes(value[:8], "little", signed=True)
 
 
 def stored_fields(value: bytes) -> tuple[Any, ...]:
-    """What a store of an aggregate holds, field by field."""
-    return tuple(msgspec.msgpack.decode(value))
+    """What a store of an aggregate holds, field by field, without the time of the last record behind them."""
+    return tuple(msgspec.msgpack.decode(value)[:-1])
 
 
 def stored_time_us(sub_key: bytes) -> int:
