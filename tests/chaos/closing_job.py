@@ -11,9 +11,10 @@ GAP_US, WINDOW_US, GRACE_US = 300_000, 2_000_000, 10_000_000  # sessions, window
 
 
 class Summing(hr.Processor[str, dict, str, dict]):
-    """What `aggregate(n=hr.count(), total=hr.sum("value.n"), last=hr.last("value.id"))` gives with every update."""
+    """What `aggregate(n=hr.count(), total=hr.sum("value.n"), last=hr.last("value.id"))` gives with every update, at the highest
+    time so far."""
 
-    stores = (hr.KeyValueStore("sums", value=hr.Json("n long, total long")),)
+    stores = (hr.KeyValueStore("sums", value=hr.Json("n long, total long")), hr.KeyValueStore("sums-time", value=hr.Long()))
 
     def init(self, context: Any) -> None:
         self.context = context
@@ -23,7 +24,10 @@ class Summing(hr.Processor[str, dict, str, dict]):
         before = store.get(default={"n": 0, "total": 0})
         after = {"n": before["n"] + 1, "total": before["total"] + record.value["n"]}
         store.put(after)
-        self.context.forward(value={**after, "last": record.value["id"]})
+        times = self.context.store("sums-time")
+        highest_us = max(record.timestamp_us, times.get(default=record.timestamp_us))
+        times.put(highest_us)
+        self.context.forward(value={**after, "last": record.value["id"]}, timestamp=highest_us)
 
 
 def group_of(record: Any) -> str:
