@@ -24,7 +24,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
 OFTEN: dict[str, Any] = {"max_records_per_round": 20, "keep_state_versions": 1}  # a kept version has files of its own
 
 
-@pytest.mark.soak_on("log")
+@pytest.mark.soak_on("kafka")
 @pytest.mark.parametrize("kind", ["log", "kafka"])
 def test_no_state_is_lost_where_files_are_folded_in_the_background(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, children: Children

@@ -83,6 +83,7 @@ def sink_children(tmp_path: Path) -> Iterator[Children]:
         yield children
 
 
+@pytest.mark.soak
 def test_a_sink_that_replaces_by_id_has_each_record_once_though_the_driver_was_killed(
     tmp_path: Path, sink_children: Children
 ) -> None:

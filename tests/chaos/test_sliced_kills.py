@@ -56,6 +56,7 @@ def apart(world: SeededWorld, times: int, report: KillReport) -> None:
         times -= len({position for one in stored for position in one["positions"].values()}) == 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("world", ["kafka"], indirect=True)
 def test_a_container_that_had_committed_does_not_read_again_what_the_other_still_has_to(world: SeededWorld) -> None:
     report = KillReport()
@@ -83,6 +84,7 @@ def test_tasks_of_a_round_that_was_committed_by_half_are_brought_together_before
 BEFORE_ITS_COMMIT = ("kafka", 4)  # of the second container: the first has committed
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("world", ["kafka"], indirect=True)
 def test_a_container_that_sleeps_through_a_merge_commits_nothing_when_it_wakes(world: SeededWorld) -> None:
     """Its sibling had committed the round; the merged tasks read on from there, and what wakes is of tasks that are gone."""

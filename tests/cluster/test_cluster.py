@@ -100,6 +100,7 @@ def marks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@pytest.mark.soak
 def test_windows_a_join_and_a_processor_behind_expressions(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
 ) -> None:
@@ -142,7 +143,7 @@ def without_new_executors(cluster: Cluster, driver: Driver, machine: str, is_so:
         until(lambda: driver.ask(executors=True)["executors"] == len(MACHINES), WAIT_S)
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("comes_back", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_an_executor_that_is_killed_costs_no_record(
     cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys, comes_back: bool
 ) -> None:

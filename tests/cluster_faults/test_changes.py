@@ -21,6 +21,7 @@ Keys = Callable[..., dict[str, Any]]
 WORLD, place = Faulty, only_on("kafka")
 
 
+@pytest.mark.soak
 def test_a_stream_that_grows(cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys) -> None:
     """New partitions go to the tasks that have the state of their keys, where these are."""
     world.create(3)

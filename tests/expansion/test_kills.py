@@ -37,7 +37,7 @@ def test_state_and_order_are_kept_when_the_driver_is_killed_at_every_step_of_a_c
     killed(tmp_path, children, "stateful", place, STORING_START_STEPS)
 
 
-@pytest.mark.soak_on("kafka")
+@pytest.mark.soak
 def test_state_and_order_are_kept_when_the_driver_is_killed_in_the_first_rounds_of_a_new_model(
     tmp_path: Path, children: Children, place: Place
 ) -> None:

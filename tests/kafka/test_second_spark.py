@@ -33,6 +33,7 @@ for number in range(3):
 """
 
 
+@pytest.mark.soak
 def test_each_spark_of_a_jvm_reads_kafka(kafka_server: KafkaServer, tmp_path: Path) -> None:
     url = f"kafka://{kafka_server.bootstrap}"
     with hr.open_system(url) as system:

@@ -304,7 +304,7 @@ def comparable(case: Case, found: Results) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=max(5, settings().max_examples // 20))
+@settings(max_examples=max(4, settings().max_examples // 20))
 @given(steps=STEPS, cuts=CUTS)
 @example(steps=[("b", "x", 0, 0), ("a", "y", 4, 0), ("b", "y", 0, 0), ("a", "x", 0, 0)], cuts=[False, False, True, True] * 4)
 def test_results_are_the_same_wherever_rounds_are_cut(

@@ -85,7 +85,7 @@ def test_state_is_kept_when_the_driver_is_killed_while_tasks_are_brought_togethe
     killed(tmp_path, children, "gated", place, steps)
 
 
-@pytest.mark.soak_on("kafka")
+@pytest.mark.soak
 def test_state_is_kept_when_the_driver_is_killed_in_the_first_rounds_of_another_factor(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
