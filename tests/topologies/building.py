@@ -46,12 +46,14 @@ def _called(number: int, function: Callable[[hr.Record], Any]) -> Callable[[hr.R
 
 
 def _filter(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    return parents[0].filter(_called(number, lambda r: f.kept(r.value, node["by"])), name=f"n{number}")
+    function: Any = lambda r: f.kept(r.value, node["by"])  # noqa: E731
+    return parents[0].filter(function if node["gives"] == "table" else _called(number, function), name=f"n{number}")
 
 
 def _map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    function = _called(number, lambda r: f.doubled(r.value, node["by"]))
-    return parents[0].map_values(function, value=hr.Json(), name=f"n{number}")
+    function: Any = lambda r: f.doubled(r.value, node["by"])  # noqa: E731
+    called = function if node["gives"] == "table" else _called(number, function)
+    return parents[0].map_values(called, value=hr.Json(), name=f"n{number}")
 
 
 def _flat_map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:

@@ -160,7 +160,14 @@ def _merge(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> boo
     if not _second(node, nodes, other, "stream"):
         return False
     first, second = (nodes[number] for number in node["of"])
-    return first is not second and first["values"] == second["values"]
+    # Where one record meets several others, results that come on two ways have no order among each other.
+    both = _on_the_way_to(nodes, node["of"][0]) & _on_the_way_to(nodes, node["of"][1])
+    is_ordered = not any(nodes[number]["op"] == "join_stream" for number in both)
+    return first is not second and first["values"] == second["values"] and is_ordered
+
+
+def _on_the_way_to(nodes: Sequence[Node], number: int) -> set[int]:
+    return {number}.union(*(_on_the_way_to(nodes, parent) for parent in nodes[number]["of"]))
 
 
 def _repartition(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:

@@ -17,7 +17,7 @@ SEEDS = [("log", 0), ("kafka", 0)]  # `make soak` takes others
 
 
 @given(DRAWN)
-@settings(max_examples=max(60, settings().max_examples // 10))
+@settings(max_examples=max(40, settings().max_examples // 10))
 def test_every_output_agrees_with_the_models(drawn: Drawn) -> None:
     assume(driven(drawn) is not None)
 
