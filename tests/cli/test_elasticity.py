@@ -116,7 +116,7 @@ def test_a_running_job_takes_it_within_a_moment(place: Path) -> None:
         asked = run("set", "8", "--sub-topology", "by-all", "--application", "shop", "--yes")
         assert "the job is running: it changes within a second" in asked.stdout, asked.output
         waited(lambda: factors() == {"source": 1, "by-all": 8}, job)
-        assert job.status()["sub_topologies"]["by-all"]["elasticity_factor"] == 8
+        waited(lambda: job.status()["sub_topologies"]["by-all"]["elasticity_factor"] == 8, job)  # on record first
         waited(lambda: shown()["history"][0]["pause_ms"], job)
         assert "expected pause: " in run("set", "2", "shop.py").stdout
         assert run("set", "keep", "shop.py", "--containers", "1", "--yes").exit_code == 0

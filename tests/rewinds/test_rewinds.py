@@ -15,7 +15,7 @@ from rewinds.judge import spans_that_explain
 from rewinds.world import EARLIEST, EVEN, LATEST, OFFSET, TIME, UNEVEN, RewindWorld
 from support.world import waited
 
-pytestmark = pytest.mark.search
+pytestmark = [pytest.mark.search, pytest.mark.soak_on("log")]
 PAST = 60  # turns
 UPDATES = 25  # of the last output, from one thing that a test does to the next
 
