@@ -232,3 +232,17 @@ def test_what_cannot_be_joined_is_refused(build: Any, text: str) -> None:
     cities = app.table("cities", key=hr.String(), value=hr.Json())
     with pytest.raises(hr.TopologyError, match=text):
         build(people, cities, app)
+
+
+def test_a_row_whose_value_has_no_bytes_follows_the_other_side_too() -> None:
+    app = hr.App("empty")
+    rows, places = (app.table(name, key=hr.String(), value=hr.String()) for name in ("rows", "places"))
+    joined = rows.join(places, lambda row, place: [row, place], foreign_key=lambda r: "p", value=hr.Json())
+    joined.to_stream().to("out")
+    with Driver(app) as d:
+        d.send("rows", "k", "")
+        d.send("places", "p", "first")
+        d.run()
+        d.send("places", "p", "second")
+        d.run()
+        assert [record.value for record in d.read("out")][-1] == ["", "second"]

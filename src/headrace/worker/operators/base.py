@@ -235,7 +235,7 @@ class Operator:
 
 
 def check_not_async(results: Sequence[Any], what: str) -> None:
-    """Raise where `what` gave something to await, and is no async function by itself: a predicate would always hold."""
+    """Raise where `what` gave something to await, though it is no async function: a predicate would always hold."""
     if results and inspect.iscoroutine(results[0]):
         for result in results:
             result.close()

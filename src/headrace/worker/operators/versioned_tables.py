@@ -150,7 +150,8 @@ class WaitingTableJoin(StreamTableJoin):
         headers = [()] * len(rows) if rows.headers is None else header_tuples(rows.headers)
         values = zip(rows.value.bytes()[0].to_pylist(), headers, strict=True)
         stored = [packed_record(WaitingRecord(value, list(own) or None)) for value, own in values]
-        self._waiting.put_many(state_keys(keys, as_bytes(origin_subs(self.context, rows, [0] * len(rows)))), stored)
+        subs = origin_subs(self.context, rows, np.zeros(len(rows), np.int64))
+        self._waiting.put_many(state_keys(keys, as_bytes(subs)), stored)
         for key, (first_us, _) in _spans(keys, times).items():
             at_us = first_us + self.node.grace_us + 1
             known = self.context.timers.at(self._owner, key, _TIMER, "event")

@@ -183,7 +183,7 @@ class ForeignKeyJoin(JoinWithTable):
                 yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
 
     def _last_of(self, results: Sequence[_Result], every: Rows) -> list[_Result]:
-        """The last result of each row, for each foreign key by itself: what a task gives is that of its keys, each alone. That
+        """The last result of each row, per foreign key: what a task gives is that of its keys, each alone. That
         of a right row's update is as late as the left row if this came after it."""
         keys, ranks, times = every.key.bytes()[0].to_pylist(), every.rank.tolist(), every.timestamp_us.tolist()
         last: dict[tuple[bytes | None, bytes], _Result] = {}
@@ -228,7 +228,7 @@ class ForeignKeyJoin(JoinWithTable):
 
 def _kept(said: Subscription) -> bytes | None:
     """What is stored of a row under its foreign key; None where it is not here any more."""
-    if said.row_is is not RowIs.IS_HERE or not said.value:
+    if said.row_is is not RowIs.IS_HERE or said.value is None:
         return None
     return packed(_Kept(said.row, said.version, said.settled_us, said.value))
 

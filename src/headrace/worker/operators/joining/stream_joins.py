@@ -104,7 +104,7 @@ class StreamStreamJoin(JoinOperator):
         encoded = every.key.bytes()[0].dictionary_encode()
         keys, key_of = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
         kept = self._kept_near(keys, key_of, side_of, every.timestamp_us)
-        entries = kept.with_new(side_of, key_of, every.timestamp_us, origin_subs(self.context, every, side_of.tolist()))
+        entries = kept.with_new(side_of, key_of, every.timestamp_us, origin_subs(self.context, every, side_of))
         values = pa.concat_arrays([kept.values(), every.value.bytes()[0]])
         is_matched = np.concatenate([kept.is_matched, np.zeros(len(every), bool)])
         for later, met in pairs_of(entries, self._reach_us, _PAIRS_MAX):

@@ -1,5 +1,5 @@
 """What a `Processor` is at work on, of which its context says key, time and place: a record, a batch or a timer. Records of an
-async one are at work at the same time, each with a view of its own (`RecordAtWork`): what it writes is seen by itself alone,
+async one are at work at the same time, each with a view of its own (`RecordAtWork`): it alone sees what it writes,
 until its call has ended well and all of it is applied at once."""
 
 from __future__ import annotations
