@@ -17,6 +17,7 @@ from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.punctuations import begins_us, next_at
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
+from headrace.core.rounds.watermarks import watermark_after
 from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import sharers_of, stores_of
 from headrace.exchange.messages import ContainerPlan, Reject, TaskPlan
@@ -146,6 +147,18 @@ class TaskRun:
 
     def may_choose(self, name: str) -> bool:
         return name in self.program.partition_counts and name not in self.program.read_by_the_job
+
+    @property
+    def watermark_after_us(self) -> int | None:
+        """To be asked when all rows of the round have been pushed: what the watermark will be at least when the next round
+        begins; None for not known. What expires by then need not be stored. That of virtual tasks, and of those that read a
+        stream which all tasks read, hangs on what others have read; of a repartition stream what was known before counts."""
+        sources = [node for node in self.program.nodes if isinstance(node, t.Source)]
+        if self.bucket is not None or any(source.broadcast for source in sources):
+            return None
+        inner = {source.stream for source in sources if source.kind is t.SourceKind.REPARTITION}
+        seen = {number: us for number, us in self.watermarks.items() if self.streams[number][0] not in inner}
+        return watermark_after(self.plan.positions, [self.plan.watermarks, seen])
 
     def database(self, name: str) -> Any:
         return self.state.database(name)

@@ -63,6 +63,21 @@ def joint_watermark(inputs: Iterable[tuple[int | None, bool]]) -> int | None:
     return None if None in active else min(watermark for watermark in active if watermark is not None)
 
 
+def watermark_after(inputs: Iterable[int], reports: Iterable[Mapping[int, int]]) -> int | None:
+    """Where the watermark of a task is at least, whatever is idle, once its round is committed: if nothing else reads its
+    `inputs`, which are numbers. `reports`: of inputs, up to which time they had come before the round, and in it. None where
+    nothing is known of one of them.
+
+    >>> watermark_after([0, 1], [{0: 5, 1: 4}, {1: 9}])
+    5
+    >>> watermark_after([0, 1], [{0: 5}, {0: 7}]) is None
+    True
+    """
+    known = list(reports)
+    marks = [max((report[one] for report in known if one in report), default=None) for one in inputs]
+    return joint_watermark((mark, False) for mark in marks)
+
+
 def task_watermark(ssps: Iterable[SSP], known: Mapping[SSP, int | None], idle: Collection[SSP]) -> int | None:
     """The watermark of a task that reads `ssps`: see `joint_watermark`. `idle`: whole SSPs."""
     return joint_watermark((known.get(ssp), ssp in idle) for ssp in ssps)

@@ -8,7 +8,7 @@ each; for named aggregates a msgpack list with one state each (`core.accumulator
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows, skips
 from headrace.worker.batch_keys import as_bytes, state_keys, time_rows
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.entry_times import NO_TIME_US
-from headrace.worker.operators.expiry import expire
+from headrace.worker.operators.expiry import expire, outlasting
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat, order_of
@@ -169,7 +169,7 @@ class VectorAggregateOperator(Operator):
         before, times = _counts_of(groups.stored)
         totals, highest = before + groups.table["ordinal_count"].to_numpy(), np.maximum(times, groups.times)
         packed = np.column_stack([totals, highest]).astype("<i8").tobytes()
-        self.database.put_many(groups.layouts, [packed[i : i + _COUNT_BYTES] for i in range(0, len(packed), _COUNT_BYTES)])
+        self._keep(groups, lambda place: packed[place * _COUNT_BYTES : (place + 1) * _COUNT_BYTES])
         if self.gives_each:
             numbers = self._numbers_of_groups(table, groups)
             running = Field(self.node.value, typed=pa.array(before[numbers] + running_counts(numbers)))
@@ -190,9 +190,9 @@ class VectorAggregateOperator(Operator):
         if exact is not None:
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
-        encode = msgspec.msgpack.Encoder().encode
-        highest = np.maximum(times, groups.times)
-        self.database.put_many(groups.layouts, [encode(state) for state in zip(*states, highest.tolist(), strict=True)])
+        encode, highest = msgspec.msgpack.Encoder().encode, np.maximum(times, groups.times)
+        stored = list(zip(*states, highest.tolist(), strict=True))
+        self._keep(groups, lambda place: encode(stored[place]))
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
         self._done(groups, groups.table, Field(self.node.value, objects=values), highest, origins)
 
@@ -206,9 +206,8 @@ class VectorAggregateOperator(Operator):
             before = now[number]
             after = now[number] = part if before is None else merged_states(self._accumulators, before, part)
             values.append(result_of(self._names, self._accumulators, after))
-        encode = msgspec.msgpack.Encoder().encode
-        states = zip(now, np.maximum(times, groups.times).tolist(), strict=True)
-        self.database.put_many(groups.layouts, [encode([*(state or ()), time]) for state, time in states])
+        encode, newest = msgspec.msgpack.Encoder().encode, np.maximum(times, groups.times).tolist()
+        self._keep(groups, lambda place: encode([*(now[place] or ()), newest[place]]))
         highest = running_highest(numbers, table["time"].to_numpy(), times)
         self._done(groups, table, Field(self.node.value, objects=values), highest, origins)
 
@@ -234,13 +233,21 @@ class VectorAggregateOperator(Operator):
                 assert with_total is not None
                 states[number][place] = with_total(states[number][place], total)
 
+    def _keep(self, groups: _Groups, state_of: Callable[[int], bytes]) -> None:
+        """Store what the groups have come to, by their places; not what begins and expires within the round."""
+        layouts, places = groups.layouts, list(range(len(groups.layouts)))
+        if isinstance(self._windows, Windows):
+            ends_us = groups.starts + (self._windows.size_us + self._windows.kept_us)
+            is_new = np.array([state is None for state in groups.stored])
+            wanted = outlasting(self.context, ends_us)
+            places = np.flatnonzero(wanted | ~is_new).tolist()
+            new = np.flatnonzero(wanted & is_new).tolist()
+            expiring = [(groups.keys[at], layouts[at], int(ends_us[at])) for at in new]
+            expire(self.context, self.node.store.kept_in, expiring)
+        self.database.put_many([layouts[at] for at in places], list(map(state_of, places)))
+
     def _done(self, groups: _Groups, of: Any, value: Field, times: Any, origins: list[Any]) -> None:
         """Give a value and its time for each row of the table `of`: that of the records, or of the groups."""
-        if isinstance(self._windows, Windows):
-            after = self._windows.size_us + self._windows.kept_us
-            every = zip(groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True)
-            fresh = [(key, layout, start + after) for key, layout, start, state in every if state is None]
-            expire(self.context, self.node.store.kept_in, fresh)
         key = Field(self._key_serde if self._windows is None else self.node.key, raw=self._result_keys(of))
         at = of["ordinal_max" if of is groups.table else "ordinal"].to_numpy()
         ssp, offset, rank = (array[at] for array in origins)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import xxhash
 
 from headrace.core.keys.key_layout import (
@@ -51,6 +52,12 @@ def expire(context: Any, database: str, entries: Sequence[tuple[bytes, bytes, in
     earliest = min(times)
     before = context.times_us["expiry"]
     context.times_us["expiry"] = earliest if before is None else min(before, earliest)
+
+
+def outlasting(context: Any, ends_us: Any) -> Any:
+    """Which of the entries that expire at these times the next round can still find: the others need not be stored."""
+    after_us = context.watermark_after_us
+    return np.ones(len(ends_us), bool) if after_us is None else ends_us > after_us
 
 
 def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us: int) -> None:

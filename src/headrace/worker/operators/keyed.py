@@ -198,19 +198,25 @@ class RecordAggregateOperator(Operator):
         if not self._dirty:
             self._reset()
             return
-        database = self.database
         groups = [group for group in self._groups.values() if group.rows is not None]
-        stored = self.stored([group.state for group in groups])
-        fresh: list[tuple[bytes, bytes, int]] = []
-        for group, data in zip(groups, stored, strict=True):
-            database.put(group.layout, data)
-            self._times.put(group.layout, None if data is None else group.time)
-            if data is not None and group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
-                due_us = self._windows.expires_us(self._windows.end_of(group.start))
-                fresh.append((group.key, group.layout, due_us))
-        expire(self.context, self.node.store.kept_in, fresh)
+        self._keep(groups)
         self._emit(self._updates if self.gives_each else self._last_updates(groups))
         self._reset()
+
+    def _keep(self, groups: Sequence[_Group]) -> None:
+        """Store the states of groups; not what begins and expires within the round."""
+        database, after_us = self.database, self.context.watermark_after_us
+        fresh: list[tuple[bytes, bytes, int]] = []
+        for group, data in zip(groups, self.stored([group.state for group in groups]), strict=True):
+            if group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
+                due_us = self._windows.expires_us(self._windows.end_of(group.start))
+                if after_us is not None and due_us <= after_us:
+                    continue
+                if data is not None:
+                    fresh.append((group.key, group.layout, due_us))
+            database.put(group.layout, data)
+            self._times.put(group.layout, None if data is None else group.time)
+        expire(self.context, self.node.store.kept_in, fresh)
 
     def _emit(self, updates: list[_Update]) -> None:
         if not updates:
