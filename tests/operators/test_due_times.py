@@ -76,7 +76,7 @@ class Rounds:
     def commit(self) -> None:
         for name, database in self._open.items():
             stored = self._store.databases_.setdefault(name, {})
-            for key, value in zip(*database.changes(), strict=True):
+            for key, value in zip(*(array.to_pylist() for array in database.stored_changes()), strict=True):
                 stored.pop(key, None) if value is None else stored.update({key: value})
         self._open = {}
 

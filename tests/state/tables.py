@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.model.checkpoint import StateFile, StateFileKind
-from headrace.state_files.batches import SCHEMA, batches_of
+from headrace.state_files.batches import SCHEMA, batches_of, binary_array
 from headrace.state_files.files import StateFiles
 
 
@@ -26,4 +26,4 @@ def write_table(files: StateFiles, folder: str, kind: StateFileKind, version: in
 def _batches(rows: Any) -> Iterator[pa.RecordBatch]:
     for db, found in groupby(pa.table(rows).to_pylist(), itemgetter("db")):
         entries = list(found)
-        yield from batches_of(db, [row["key"] for row in entries], [row["value"] for row in entries])
+        yield from batches_of(db, *(binary_array([row[name] for row in entries]) for name in ("key", "value")))

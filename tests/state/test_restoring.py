@@ -31,7 +31,7 @@ from headrace.exchange.store_restoring import (
     encoded_stores_to_restore,
 )
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
-from headrace.state_files.batches import batches_of
+from headrace.state_files.batches import batches_of, binary_array
 from headrace.wiring.worker import store_restoring
 from headrace.wiring.worker.location import location_of
 from headrace.wiring.worker.restore_folder import RestoreFolder
@@ -61,7 +61,7 @@ class Large:
             changes = {b"%d-%08d" % (number, key): os.urandom(16).hex().encode() for key in range(4 * ROWS)}
             changes |= {b"0-%08d" % key: b"again" for key in range(number)}
             keys = sorted(changes)
-            batches = batches_of("a", keys, [changes[key] for key in keys])
+            batches = batches_of("a", binary_array(keys), binary_array([changes[key] for key in keys]))
             written.append(place.files.write_batches(TASK_FOLDER, StateFileKind.DELTA, number + 1, batches))
             contents.setdefault("a", {}).update(changes)
         return place, Head(files, tuple(written)), contents

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.state_files import batches as state_batches
-from headrace.state_files.batches import batches_of, batches_of_entries, merged
+from headrace.state_files.batches import batches_of, batches_of_entries, binary_array, merged
 
 keys = st.binary(min_size=1, max_size=2)
 layers = st.lists(st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c"]), keys), st.none() | st.binary(max_size=2)))
@@ -21,7 +21,7 @@ def stream_of(layer: dict[tuple[str, bytes], bytes | None], rows: int) -> Iterat
         of_db = sorted(key for name, key in layer if name == db)
         for start in range(0, len(of_db), rows):
             part = of_db[start : start + rows]
-            yield from batches_of(db, part, [layer[db, key] for key in part])
+            yield from batches_of(db, binary_array(part), binary_array([layer[db, key] for key in part]))
 
 
 @given(layers, st.integers(1, 5))
@@ -44,7 +44,9 @@ def test_cutting_by_rows_and_bytes_loses_nothing(entries: dict[bytes, bytes], ro
         patch.setattr(state_batches, "BATCH_BYTES_MAX", size)
         ordered = sorted(entries.items())
         batches = list(batches_of_entries("a", ordered))
-        assert batches == list(batches_of("a", [key for key, _ in ordered], [value for _, value in ordered]))
+        for kind in (pa.binary(), pa.large_binary()):
+            key_array, values = (pa.array(each, kind) for each in zip(*ordered, strict=True))
+            assert batches == list(batches_of("a", key_array, values))
     assert [(row["key"], row["value"]) for batch in batches for row in batch.to_pylist()] == ordered
     for batch in batches:
         assert batch.num_rows <= rows

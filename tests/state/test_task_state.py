@@ -72,7 +72,7 @@ def test_a_database_is_a_sorted_dict(entries: dict[bytes, bytes], steps: list[tu
         else:
             assert database.get_many(first) == [expected.get(key) for key in first]
             assert [database.get(key) for key in first] == [expected.get(key) for key in first]
-    changed, values = database.changes()
+    changed, values = (array.to_pylist() for array in database.stored_changes())
     assert changed == sorted(set(changed))
     assert {key: value for key, value in zip(changed, values, strict=True) if value is not None}.items() <= (
         expected.items()
@@ -118,7 +118,7 @@ def test_rolled_back_records_change_nothing(entries: dict[bytes, bytes], records
             state.roll_back()
             expected = before
         assert list(state.database("a").scan()) == sorted(expected.items())
-    changed, values = state.database("a").changes()
+    changed, values = (array.to_pylist() for array in state.database("a").stored_changes())
     assert changed == sorted(set(changed))
     assert entries | dict(zip(changed, values, strict=True)) == (
         dict.fromkeys({*entries, *changed} - set(expected)) | expected

@@ -26,7 +26,7 @@ class RowIs(IntEnum):
     IS_NOWHERE = 3  # it has none, or is deleted: that is a result too
 
 
-class Subscription(msgspec.Struct, frozen=True, array_like=True):
+class Subscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`row`: the bytes of its key; `version` orders what is said of a row, and `value` is None for one that is deleted. At the
     watermark `settled_us` all that was said before has been answered, and the answers have been read."""
 
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     value: Any = None
 
 
-class AnswerBytes(msgspec.Struct, frozen=True, array_like=True):
+class AnswerBytes(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An answer whose value is not decoded."""
 
     version: bytes

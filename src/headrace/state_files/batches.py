@@ -23,30 +23,46 @@ VALUE_BYTES_MAX = 64 * 1024 * 1024
 
 
 def batch_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
-    columns = [pa.repeat(pa.scalar(db, pa.string()), len(keys)), pa.array(keys, pa.binary())]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(values, pa.binary())], schema=SCHEMA)
+    return _batch(db, pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
 
 
-def batches_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
-    """`batch_of`, cut where a batch would grow too large."""
+def _batch(db: str, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+    columns = [pa.repeat(pa.scalar(db, pa.string()), len(keys))]
+    for array in (keys, values):
+        is_small = array.type == pa.binary()
+        columns.append(array if is_small else pa.array(array.to_pylist(), pa.binary()))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def binary_array(values: Collection[bytes | None]) -> pa.Array:
+    """Of the type `binary`, or `large_binary` where they are too large for one array of it."""
+    found = pa.array(list(values), pa.binary())
+    return found if isinstance(found, pa.Array) else pa.array(list(values), pa.large_binary())
+
+
+def batches_of(db: str, keys: pa.Array, values: pa.Array) -> Iterator[pa.RecordBatch]:
+    """Arrays (`binary_array`) as batches, cut where one would grow too large."""
     for start in range(0, len(keys), BATCH_ROWS_MAX):
         yield from _cut(db, keys[start : start + BATCH_ROWS_MAX], values[start : start + BATCH_ROWS_MAX])
 
 
-def _cut(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
-    if len(keys) > 1 and sum(len(value) for value in values if value is not None) > BATCH_BYTES_MAX:
+def _cut(db: str, keys: pa.Array, values: pa.Array) -> Iterator[pa.RecordBatch]:
+    import pyarrow.compute as pc
+
+    if len(keys) > 1 and (pc.sum(pc.binary_length(values)).as_py() or 0) > BATCH_BYTES_MAX:
         middle = len(keys) // 2
         yield from _cut(db, keys[:middle], values[:middle])
         yield from _cut(db, keys[middle:], values[middle:])
     else:
-        yield batch_of(db, keys, values)
+        yield _batch(db, keys, values)
 
 
 def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[pa.RecordBatch]:
     """The same from sorted entries, of which only a batch's worth is in memory at a time."""
     remaining = iter(entries)
     while chunk := list(islice(remaining, BATCH_ROWS_MAX)):
-        yield from _cut(db, [key for key, _ in chunk], [value for _, value in chunk])
+        keys, values = zip(*chunk, strict=True)
+        yield from _cut(db, pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
 
 
 def db_of(batch: pa.RecordBatch) -> str:
@@ -120,12 +136,15 @@ def _newest_of(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return kept.to_batches()[0]
 
 
-def check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+def check_sizes(name: str, keys: pa.Array, values: pa.Array) -> None:
     """`StateError` for changes of the store `name`, of which there is one at least, that a local store cannot take."""
-    shortest, longest = min(map(len, keys)), max(map(len, keys))
+    import pyarrow.compute as pc
+
+    lengths = pc.min_max(pc.binary_length(keys))
+    shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
     if shortest < 1 or longest > LAYOUT_BYTES_MAX:
         raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
-    largest = max((len(value) for value in values if value is not None), default=0)
+    largest = pc.max(pc.binary_length(values)).as_py() or 0
     if largest > VALUE_BYTES_MAX:
         raise StateError(
             f"store {name}: a value of {largest} bytes, at most {VALUE_BYTES_MAX} are allowed",

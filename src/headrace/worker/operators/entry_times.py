@@ -25,3 +25,7 @@ class EntryTimes:
     def put(self, layout: bytes, time_us: int | None) -> None:
         """None deletes it."""
         self._context.database(self._name).put(layout, None if time_us is None else time_bytes(time_us))
+
+    def put_many(self, layouts: Sequence[bytes], times_us: Sequence[int | None]) -> None:
+        stored = [None if time_us is None else time_bytes(time_us) for time_us in times_us]
+        self._context.database(self._name).put_many(layouts, stored)

@@ -47,12 +47,16 @@ class GroupTableOperator(TableSender):
             moves.append(RowMove(update.number, place, before, after, _changes(old, new)))
         return moves
 
-    def remember(self, move: RowMove) -> None:
+    def remember(self, moves: Sequence[RowMove]) -> None:
+        # the final result of a window is not remembered: no other follows
+        super().remember([move for move in moves if move.place.end_us is None or self.node.windows is not None])
+        for move in moves:
+            if move.place.end_us is not None:
+                self._expire(move)
+
+    def _expire(self, move: RowMove) -> None:
         windows, place = self.node.windows, move.place
-        if place.end_us is not None and windows is None:
-            return  # the final result of a window: no other follows
-        super().remember(move)
-        if place.end_us is None or windows is None or isinstance(windows, UnlimitedWindows):
+        if windows is None or isinstance(windows, UnlimitedWindows):
             return
         was, database = None if move.before is None else _end_of(move.before, place), self.node.store.kept_in
         now = None if move.after is None else place.end_us

@@ -6,8 +6,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from headrace.worker.operators.outputs import RepartitionOperator
 from headrace.worker.rows import Rows
 
 
-class RowPlace(NamedTuple):
+class RowPlace(msgspec.Struct, frozen=True, gc=False):
     """Under which entry a row is remembered: that of its key, or of its key and window."""
 
     key: bytes
@@ -27,7 +27,7 @@ class RowPlace(NamedTuple):
     end_us: int | None = None
 
 
-class RowUpdate(NamedTuple):
+class RowUpdate(msgspec.Struct, frozen=True, gc=False):
     """A row's new value, and the key that the function gives; both None for a deletion. `number`: which row it is."""
 
     number: int
@@ -36,7 +36,7 @@ class RowUpdate(NamedTuple):
     value: bytes | None
 
 
-class RowMove(NamedTuple):
+class RowMove(msgspec.Struct, frozen=True, gc=False):
     """What an update does. `before`, `after`: what is stored; `messages`: keys and values of records."""
 
     number: int
@@ -63,8 +63,9 @@ class TableSender(Operator):
     def places(self, keys: Sequence[bytes]) -> list[RowPlace]:
         return [RowPlace(key, layout) for key, layout in zip(keys, state_keys(keys), strict=True)]
 
-    def remember(self, move: RowMove) -> None:
-        self.database.put(move.place.layout, move.after)
+    def remember(self, moves: Sequence[RowMove]) -> None:
+        """Store what the moves have come to; of one row there may be several."""
+        self.database.put_many([move.place.layout for move in moves], [move.after for move in moves])
 
     def push(self, rows: Rows) -> None:
         rows = self.keyed(self.encoded(self.of_serdes(rows, None, self.node.value)))
@@ -107,8 +108,7 @@ class TableSender(Operator):
             updates = [update for update in updates if update.number not in bad]
             moves = self.moved(updates, known)
             messages = self._messages(rows, moves)
-        for move in moves:
-            self.remember(move)
+        self.remember(moves)
         self.forward(messages)
 
     def _messages(self, rows: Rows, moves: Sequence[RowMove]) -> Rows:

@@ -53,12 +53,11 @@ class TableOperator(GatheringOperator):
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
             self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
         values = rows.value.bytes()[0].to_pylist()
-        for layout, data in zip(layouts, values, strict=True):
-            database.put(layout, data)
+        database.put_many(layouts, values)
         if self.has_times:
             self._replaced_times = dict(zip(layouts, self._times.get_many(layouts), strict=True))
-            for layout, data, time_us in zip(layouts, values, rows.timestamp_us.tolist(), strict=True):
-                self._times.put(layout, None if data is None else time_us)
+            times_us = zip(values, rows.timestamp_us.tolist(), strict=True)
+            self._times.put_many(layouts, [None if data is None else time_us for data, time_us in times_us])
         self.forward(every if self.gives_each else rows)
 
     def before(self, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -5,7 +5,7 @@ files and gives the head that the commit names (protocol.md 17). Keys: core.keys
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from heapq import merge
@@ -14,13 +14,14 @@ from time import perf_counter_ns
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, LONG_LENGTH_BYTES, SUB_BYTES_MAX, after_prefix
 from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFileKind, identity_of
-from headrace.state_files.batches import batches_of, batches_of_entries, check_sizes
+from headrace.state_files.batches import batches_of, batches_of_entries, binary_array, check_sizes
 from headrace.state_files.files import StateFiles
 from headrace.state_files.folds import fold_of
 from headrace.worker.state.folding import FoldsInBackground, folded
@@ -219,20 +220,21 @@ class Database:
     def _record(self, key: bytes) -> None:
         self._journal.entries.append((self, key, self._changes.get(key, UNCHANGED)))
 
-    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """`put` for each pair; of a key that repeats the last value stays."""
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")
         began_ns, changes = perf_counter_ns(), self._changes
         if max(map(len, keys), default=0) > LAYOUT_BYTES_MAX:
-            for key in keys:
-                if is_long(key):
-                    self._long.claim(key)
+            for key, value in zip(keys, values, strict=True):
+                self.put(key, value)
+            return
         if self._journal.active:
             for key in keys:
                 self._record(key)
         self._unsorted.extend(dict.fromkeys(keys) if not changes else {key: 0 for key in keys if key not in changes})
         changes.update(zip(keys, values, strict=True))
+        self._calls.deletes += values.count(None)
         self._calls.put_many(len(keys), began_ns)
 
     def scan(self, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -267,24 +269,19 @@ class Database:
 
     def changed_bounds(self) -> tuple[bytes, bytes]:
         """The lowest and the highest of the keys that changed, of which there is one at least."""
-        keys = self._sorted_keys()
-        return keys[0], keys[-1]
+        bounds = pc.min_max(binary_array(self._changes))
+        return bounds["min"].as_py(), bounds["max"].as_py()
 
-    def changes(self) -> tuple[list[bytes], list[bytes | None]]:
-        """The keys that changed, sorted, and their values; None where a key was deleted."""
-        keys = self._sorted_keys()
-        return keys, list(map(self._changes.__getitem__, keys))
-
-    def stored_changes(self) -> tuple[list[bytes], list[bytes | None]]:
-        """`changes` as they are stored, in the same order; they differ for long keys."""
-        keys, values = self.changes()
-        if not self._long.written:
-            return keys, values
-        stored = [
-            (stored_key(key), None) if value is None else stored_entry(key, value)
-            for key, value in zip(keys, values, strict=True)
-        ]
-        return [key for key, _ in stored], [value for _, value in stored]
+    def stored_changes(self) -> tuple[pa.Array, pa.Array]:
+        """The keys that changed, as they are stored, sorted, and their values; null where a key was deleted."""
+        changes: Mapping[bytes, bytes | None] = self._changes
+        if self._long.written:
+            changes = dict(
+                (stored_key(key), None) if value is None else stored_entry(key, value) for key, value in changes.items()
+            )
+        keys, values = binary_array(changes), binary_array(changes.values())
+        order = pc.array_sort_indices(keys)
+        return keys.take(order), values.take(order)
 
     def restore(self, key: bytes, change: Change) -> None:
         """Take a change back: `change` is what the round had made of `key` before it."""

@@ -11,10 +11,10 @@ come to where it was when the row was sent. All tasks between have read by then 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -60,8 +60,9 @@ class SendByForeignKeyOperator(TableSender):
     def __init__(self, node: SendByForeignKey, context: Context) -> None:
         super().__init__(node, context)
         self.drops_null_keys = not node.keeps_all
-        self._round_id = round_id_of(context.round_id)
-        self._updates = Counter[bytes]()  # of each row, in this round
+        round_id = round_id_of(context.round_id)
+        self._version = cache(partial(version_of, round_id.epoch, round_id.number))
+        self._updates = dict[bytes, int]()  # of each row how many, in this round
 
     def message_serde(self, value: Serde) -> Serde:
         return Subscriptions()
@@ -71,23 +72,21 @@ class SendByForeignKeyOperator(TableSender):
         settled_us = NEVER_US if watermark_us is None else watermark_us + 1
         now, moves = dict(known), list[RowMove]()
         for update in updates:
-            place, before = update.place, now[update.place.layout]
+            place, goes_to = update.place, update.goes_to
+            row, before = place.key, now[place.layout]
             was_at = before[1:] if before is not None and before[:1] == _WITH_KEY else None
             after = now[place.layout] = self._entry_of(update)
-            version, row = self._next_version(place.key), place.key
-            messages: list[tuple[bytes | None, Subscription]] = []
-            if update.goes_to is not None:
-                if was_at is not None and was_at != update.goes_to:
-                    messages.append((was_at, Subscription(RowIs.HAS_MOVED, row, version, settled_us)))
-                messages.append((update.goes_to, Subscription(RowIs.IS_HERE, row, version, settled_us, update.value)))
+            number = self._updates[row] = self._updates.get(row, 0) + 1
+            version = self._version(number)
+            messages: list[tuple[bytes | None, bytes]] = []  # each value a `Subscription`
+            if goes_to is not None:
+                if was_at is not None and was_at != goes_to:
+                    messages.append((was_at, packed((RowIs.HAS_MOVED, row, version, settled_us, None))))
+                messages.append((goes_to, packed((RowIs.IS_HERE, row, version, settled_us, update.value))))
             elif before is not None or after is not None:
-                messages.append((was_at, Subscription(RowIs.IS_NOWHERE, row, version, settled_us, update.value)))
-            moves.append(RowMove(update.number, place, before, after, [(key, packed(one)) for key, one in messages]))
+                messages.append((was_at, packed((RowIs.IS_NOWHERE, row, version, settled_us, update.value))))
+            moves.append(RowMove(update.number, place, before, after, messages))
         return moves
-
-    def _next_version(self, row: bytes) -> bytes:
-        self._updates[row] += 1
-        return version_of(self._round_id.epoch, self._round_id.number, self._updates[row])
 
     def _entry_of(self, update: RowUpdate) -> bytes | None:
         if update.goes_to is not None:
@@ -95,7 +94,7 @@ class SendByForeignKeyOperator(TableSender):
         return _NO_KEY if self.node.keeps_all and update.value is not None else None
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the store has of a row under its foreign key."""
 
     row: bytes
@@ -107,7 +106,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 _kept_of = msgspec.msgpack.Decoder(_Kept).decode
 
 
-class _Result(NamedTuple):
+class _Result(msgspec.Struct, frozen=True, gc=False):
     """A result to be made for a row: of `left` and `right`, None for no value. `at`: the place of what it comes of; `other_us`:
     the time of the other side's row, of which it is the later one that counts."""
 
@@ -190,7 +189,7 @@ class ForeignKeyJoin(JoinWithTable):
         for one in results:
             before = last.get((keys[one.at], one.row))
             if before is not None and ranks[before.at] > ranks[one.at]:
-                one = one._replace(other_us=times[before.at])
+                one = msgspec.structs.replace(one, other_us=times[before.at])
             last[keys[one.at], one.row] = one
         return list(last.values())
 
@@ -230,7 +229,7 @@ def _kept(said: Subscription) -> bytes | None:
     """What is stored of a row under its foreign key; None where it is not here any more."""
     if said.row_is is not RowIs.IS_HERE or said.value is None:
         return None
-    return packed(_Kept(said.row, said.version, said.settled_us, said.value))
+    return packed((said.row, said.version, said.settled_us, said.value))  # a `_Kept`
 
 
 def _answers(at: int, said: Subscription, right: bytes | None, right_us: int) -> Iterator[_Result]:
