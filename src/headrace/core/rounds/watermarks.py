@@ -64,9 +64,9 @@ def joint_watermark(inputs: Iterable[tuple[int | None, bool]]) -> int | None:
 
 
 def watermark_after(inputs: Iterable[int], reports: Iterable[Mapping[int, int]]) -> int | None:
-    """Where the watermark of a task is at least, whichever inputs are idle, once its round is committed: if nothing else reads its
-    `inputs`, which are numbers. `reports`: of inputs, up to which time they had come before the round, and in it. None where
-    nothing is known of one of them.
+    """Where the watermark of a task is at least, whichever inputs are idle, once its round is committed: if nothing else reads
+    its `inputs`, which are numbers. `reports`: of inputs, up to which time they had come before the round, and in it. None
+    where nothing is known of one of them.
 
     >>> watermark_after([0, 1], [{0: 5, 1: 4}, {1: 9}])
     5
