@@ -42,8 +42,8 @@ def test_the_next_watermark_is_not_below_what_was_said(factor: int, rounds: list
             assert run.watermark_us >= least, f"{run.place}: {run.watermark_us}, the round before had said {least}"
         began(run)
 
-    def finished(run: TaskRun) -> None:
-        finish(run)
+    def finished(run: TaskRun, is_whole: bool = True) -> None:
+        finish(run, is_whole)
         if (after_us := run.watermark_after_us) is not None:
             said[run.program.sub_topology, run.task] = after_us
 

@@ -69,7 +69,7 @@ class Run:
         finally:
             self.lock.release()
 
-    def finish(self) -> None:
+    def finish(self, is_whole: bool = True) -> None:
         self._alone("finish")
 
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from headrace.codec.documents import encode
 from headrace.core.keys.compaction import is_snapshot_due
-from headrace.core.keys.hashing import routing_hash
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
@@ -27,7 +26,7 @@ from headrace.errors import StoreDamagedError, TopologyError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import RAW, ContainerPlan, Failure, InputRange, Reject, Summary
 from headrace.model.checkpoint import Checkpoint, Head
-from headrace.model.topology import Source, SourceKind
+from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.measures import Measures
@@ -35,7 +34,8 @@ from headrace.worker.merging import merging_tasks
 from headrace.worker.outputs import Outputs
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.round_limits import RoundLimits, Stopped
-from headrace.worker.rows import Field, Rows, order_of
+from headrace.worker.row_owners import RowOwners, not_processed
+from headrace.worker.rows import Field, Rows
 from headrace.worker.state.own_keys import check_own_keys
 from headrace.worker.task import FarTimes, TaskRun
 from headrace.worker.task_queues import Part
@@ -111,17 +111,14 @@ class _Container:
         self.limits = RoundLimits(ports.signals, began + plan.deadline_s)
         self.starts = {r.ssp: r.start for r in plan.ranges}
         self.ends = {r.ssp: r.end for r in plan.ranges}
-        self.readers_of: dict[int, list[TaskRun]] = {}
         for task_run in runs:
             task_run.is_time, task_run.check = self.limits.is_over, self.limits.check
-            for ssp in task_run.plan.positions:
-                self.readers_of.setdefault(ssp, []).append(task_run)
         self.merging = merging_tasks(plan, program)
         self.tasks = TaskThreads(runs, self.merging, self.starts, plan.threads, self.limits)
         self.measures = Measures()
+        self.owners = RowOwners(plan, program, runs)
         self.reached_offsets: dict[int, int] = {}  # where reading stopped
         self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that have not processed all that was read
-        self.broadcast = {node.stream for node in program.nodes if isinstance(node, Source) and node.broadcast}
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
         for i in range(len(program.endpoints)):
@@ -142,6 +139,9 @@ class _Container:
             for endpoint, ssp, rows, is_prepared in self._rows(prepared):
                 self.limits.check()
                 self._give(endpoint, ssp, rows, is_prepared)
+            self._note_where_the_engine_stopped()
+            for task_run in self.runs:
+                task_run.upstream_us = self._upstream_us(task_run)
             tasks.finish()
         self.reached_by = tasks.left()
         self._reject_what_the_engine_could_not_take()
@@ -168,7 +168,7 @@ class _Container:
                 self.reached_offsets.setdefault(ssp, self.starts[ssp])
                 turns.popleft()
                 continue
-            if self.tasks.is_threaded and full < len(turns) and not self.tasks.has_room(self.readers_of.get(ssp, [])):
+            if self.tasks.is_threaded and full < len(turns) and not self.tasks.has_room(self.owners.readers(ssp)):
                 turns.rotate(-1)
                 full += 1
                 continue
@@ -190,16 +190,16 @@ class _Container:
     def _may_stop(self, ssp: int) -> bool:
         """Whether reading may stop in the midst of a range: not where a task merges what it reads, which is also so where
         several endpoints read one stream."""
-        return not any(task_run.task in self.merging for task_run in self.readers_of.get(ssp, ()))
+        return not any(task_run.task in self.merging for task_run in self.owners.readers(ssp))
 
     def _give(self, endpoint: int, ssp: int, rows: Rows, is_prepared: bool) -> None:
         """Give rows to the tasks that they are for, as far as there is room; past the end of the round they go by."""
-        readers = self.readers_of.get(ssp, [])  # those of other containers may come along
+        readers = self.owners.readers(ssp)  # those of other containers may come along
         if not readers or ssp not in self.ends or ssp in self.reached_offsets:
             return
         source = self.program.source(endpoint)
         is_table = source.kind is SourceKind.TABLE or source.of_table
-        factor = self._factor_of(ssp, readers)
+        factor = self.owners.factor(ssp)
         lead = None if factor == 1 else self.plan.lead
         is_first = self.own_reads.get(ssp) == endpoint  # of several endpoints of one stream each gets all of its rows
         start, may_stop = 0, self._may_stop(ssp)
@@ -212,9 +212,9 @@ class _Container:
                 return
             stop = len(rows) if until is None or until > rows.offset[-1] else int(np.searchsorted(rows.offset, until))
             piece = rows if stop - start == len(rows) else rows.slice(start, stop)
-            shares = list(self._by_task(ssp, piece))
+            shares = list(self.owners.of_rows(ssp, piece, self.measures.lows))
             self.measures.fetched += (len(piece) if factor == 1 else sum(len(own) for _, own in shares)) if is_first else 0
-            owned = ((task_run, self._rows_of(task_run, ssp, own)) for task_run, own in shares)
+            owned = ((task_run, not_processed(task_run, ssp, own)) for task_run, own in shares)
             self.tasks.give([(task_run, Part(endpoint, is_table, is_prepared, own)) for task_run, own in owned if len(own)])
             start = stop
 
@@ -242,64 +242,29 @@ class _Container:
             low=batch.column("low").to_numpy() if "low" in batch.schema.names else None,
         )
 
-    def _by_task(self, ssp: int, rows: Rows) -> Iterator[tuple[TaskRun, Rows]]:
-        """The tasks that own rows of an SSP, and which: virtual tasks have those of their key bucket."""
-        readers = self.readers_of.get(ssp, [])
-        factor = self._factor_of(ssp, readers)
-        if factor == 1:
-            for task_run in readers:
-                yield task_run, rows
-                rows = replace(rows, own_us=None)  # far times are looked at once
-            return
-        buckets = self.measures.lows(rows) & (factor - 1)
-        order = order_of(buckets)
-        bounds = np.searchsorted(buckets[order], np.arange(factor + 1))
-        places = {}
-        for task_run in readers:
-            assert task_run.bucket is not None, f"{task_run.task} reads what virtual tasks read"
-            places[task_run.task] = order[slice(*bounds[task_run.bucket.index : task_run.bucket.index + 2])]
-        ours, start = rows.take(np.concatenate(list(places.values()))), 0  # together: it costs less than task by task
-        for task_run in readers:
-            stop = start + len(places[task_run.task])
-            if start < stop:
-                yield task_run, ours.slice(start, stop)
-            start = stop
-
-    def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
-        """Those of the task's rows that it has not processed yet."""
-        position = task_run.plan.positions[ssp]
-        if len(rows) and int(rows.offset[0]) < position:
-            rows = rows.where(rows.offset >= position)
-        return replace(rows, low=None)
-
-    def _reject_what_the_engine_could_not_take(self) -> None:
+    def _note_where_the_engine_stopped(self) -> None:
         report = self.ports.engine_report()
         if report.stopped:
             raise Stopped
         for ssp in report.cuts.keys() & self.ends.keys():  # those of other containers may be in it
             self.reached_offsets[ssp] = min(report.cuts[ssp], self.reached_offsets.get(ssp, report.cuts[ssp]))
+
+    def _upstream_us(self, task_run: TaskRun) -> dict[int, int]:
+        """Up to which event time a task will know all of repartition streams, by SSP, once it has processed its rows."""
+        reached = {ssp: self.reached_offsets.get(ssp, end) for ssp, end in self.ends.items()}
+        positions, upstream = task_run.plan.positions, self.plan.upstream
+        known = {ssp: max(positions[ssp], reached.get(ssp, 0)) for ssp in positions.keys() & upstream.keys()}
+        return {ssp: upstream[ssp][1] for ssp, position in known.items() if position >= upstream[ssp][0]}
+
+    def _reject_what_the_engine_could_not_take(self) -> None:
         by_ssp: dict[int, list[Reject]] = {}
-        for reject in report.rejects:
+        for reject in self.ports.engine_report().rejects:
             by_ssp.setdefault(reject.ssp, []).append(reject)
         for ssp, mine in by_ssp.items():
-            for reject, owner in zip(mine, self._owners_of(ssp, [reject.offset for reject in mine]), strict=True):
+            owners = self.owners.of_offsets(ssp, [reject.offset for reject in mine], self.ports.originals)
+            for reject, owner in zip(mine, owners, strict=True):
                 if owner is not None and owner.plan.positions[ssp] <= reject.offset < self._end_of(owner, ssp):
                     owner.reject(reject)
-
-    def _owners_of(self, ssp: int, offsets: list[int]) -> list[TaskRun | None]:
-        """The tasks that have records which never came to a task: virtual tasks those of their key bucket, else the first."""
-        readers = self.readers_of.get(ssp, [])
-        factor = self._factor_of(ssp, readers)
-        if factor == 1:
-            return [readers[0] if readers else None] * len(offsets)
-        by_bucket = {task_run.bucket.index: task_run for task_run in readers if task_run.bucket is not None}
-        read = self.ports.originals(ssp, sorted(set(offsets)))
-        return [by_bucket.get(routing_hash(read[offset][0], offset) & (factor - 1)) for offset in offsets]
-
-    def _factor_of(self, ssp: int, readers: list[TaskRun]) -> int:
-        """Among how many virtual tasks the rows of an SSP are shared out, here and elsewhere; 1: each task has them all."""
-        bucket = readers[0].bucket if readers else None
-        return 1 if bucket is None or self.plan.ssps[ssp][1] in self.broadcast else bucket.factor
 
     def _rejects(self) -> list[Reject]:
         """In the order of their offsets: operators find them in orders of their own."""

@@ -93,6 +93,7 @@ class TaskRun:
         self.counters = Counter[str]()
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
+        self.upstream_us: dict[int, int] = {}  # of repartition streams, set before the round is finished
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
         self.check: Callable[[], object] = bool  # raises where the round is to end at once
         self.fills: dict[str, float] = {}  # by operator: how often the piece at work fills what its function may do at once
@@ -152,13 +153,13 @@ class TaskRun:
     def watermark_after_us(self) -> int | None:
         """To be asked when all rows of the round have been pushed: what the watermark will be at least when the next round
         begins; None for not known. What expires by then need not be stored. That of virtual tasks, and of those that read a
-        stream which all tasks read, hangs on what others have read; of a repartition stream what was known before counts."""
+        stream which all tasks read, hangs on what others have read; a repartition stream's on who writes it."""
         sources = [node for node in self.program.nodes if isinstance(node, t.Source)]
         if self.bucket is not None or any(source.broadcast for source in sources):
             return None
         inner = {source.stream for source in sources if source.kind is t.SourceKind.REPARTITION}
         seen = {number: us for number, us in self.watermarks.items() if self.streams[number][0] not in inner}
-        return watermark_after(self.plan.positions, [self.plan.watermarks, seen])
+        return watermark_after(self.plan.positions, [self.plan.watermarks, seen, self.upstream_us])
 
     def database(self, name: str) -> Any:
         return self.state.database(name)
@@ -291,7 +292,10 @@ class TaskRun:
             self.replay = max(number, self.replay or 0)
         self.graph.push(endpoint, rows, is_prepared=prepared)
 
-    def finish(self) -> None:
+    def finish(self, is_whole: bool = True) -> None:
+        """`is_whole`: all that the task was given has been processed."""
+        if not is_whole:
+            self.upstream_us = {}
         for number, operator in enumerate(self.graph.operators.values()):
             self.outputs.section = FINISH + number
             operator.finish()

@@ -192,7 +192,7 @@ class TaskThreads:
         run = self._runs[turn.number]
         began_s, opened_s = time.monotonic(), run.waited_to_open_s
         if step is not Step.TAKE:
-            (run.begin if step is Step.BEGIN else run.finish)()
+            run.begin() if step is Step.BEGIN else run.finish(is_whole=not turn.queue.rows)
             self.process_s[turn.number] += time.monotonic() - began_s - (run.waited_to_open_s - opened_s)
             return turn, step, 0, 0.0, None
         self._limits.has_begun = True
