@@ -274,4 +274,5 @@ def test_tasks_that_sleep_have_waited_and_tasks_that_compute_have_not() -> None:
         return world.tasks.waited_s / world.tasks.worked_s
 
     assert share(lambda task, offset: time.sleep(0.005)) > 0.8
-    assert share(lambda task, offset: sum(range(30_000))) < 0.2
+    # whatever else the machine does can only add to it
+    assert any(share(lambda task, offset: sum(range(30_000))) < 0.2 for _ in range(5))

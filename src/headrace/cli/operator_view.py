@@ -138,8 +138,7 @@ class OperatorView:
     def state(self, store: str, key: str) -> dict[str, Any]:
         """What is under a key, and up to where that counts: what the tasks that may have it had read."""
         view = view_of(store, self._target)
-        typed = key_of_text(key, view.form().key)
-        found, checkpoints = view.entries_as_of(typed)
+        typed, found, checkpoints = view.looked_up(lambda serde: key_of_text(key, serde))
         entries = [entry_document(one) for one in found[:ENTRIES_MAX]]
         return _document({"store": store, "key": plain(typed), "entries": plain(entries), "as_of": _as_of(checkpoints)})
 

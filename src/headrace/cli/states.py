@@ -53,8 +53,7 @@ def get(
     folder keeps it, unless `state_uri` is set.
     """
     view = view_of(store, target)
-    typed_key = key_of_text(key, view.form().key)
-    entries = view.entries(typed_key)
+    typed_key, entries, _ = view.looked_up(lambda serde: key_of_text(key, serde))
     if json:
         listed = list(map(entry_document, entries))
         print_json({"application": view.application, "store": store, "key": typed_key, "entries": listed})

@@ -10,6 +10,7 @@ import difflib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
@@ -142,12 +143,18 @@ class StateView(Generic[V]):
 
     def entries_as_of(self, key: Any) -> tuple[list[StoredEntry], list[Checkpoint]]:
         """The same, with the checkpoints of the tasks that may have the key: up to where they had read when that was so."""
+        _, entries, asked = self.looked_up(lambda key_serde: key)
+        return entries, asked
 
-        def read(committed: Committed, files: Any) -> tuple[list[StoredEntry], list[Checkpoint]]:
+    def looked_up(self, key_of: Callable[[Serde], Any]) -> tuple[Any, list[StoredEntry], list[Checkpoint]]:
+        """The same of the key that `key_of` makes for the serde of the store's keys; and that key."""
+
+        def read(committed: Committed, files: Any) -> tuple[Any, list[StoredEntry], list[Checkpoint]]:
+            key = key_of(committed.form.key)
             key_bytes = committed.form.key.encode(key)
             prefix, routing = state_key(key_bytes), routing_key(committed.form.key, key_bytes)
             asked = [one for task, one in committed.checkpoints.items() if _may_hold(task, committed, prefix, routing)]
-            return self._entries(committed, files, key), asked
+            return key, self._entries(committed, files, key), asked
 
         return self._retried(read)
 
@@ -215,9 +222,7 @@ class StateView(Generic[V]):
 
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
-        from headrace.state_files.files import StateFiles
-
-        files = StateFiles(state_uri_of(self._config))
+        files = _files_of(state_uri_of(self._config))
         committed = self._committed()
         for _ in range(_TRIES_MAX - 1):
             try:
@@ -261,6 +266,14 @@ class StateView(Generic[V]):
                 "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE, or "
                 "the application's file as APP if that sets state_uri",
             )
+
+
+@lru_cache(maxsize=4)
+def _files_of(uri: str) -> Any:
+    """The state files at a URI; the batches of small ones are kept for the next look."""
+    from headrace.state_files.files import StateFiles
+
+    return StateFiles(uri, keeps_what_is_read=True)
 
 
 def _may_hold(task: TaskModel, committed: Committed, prefix: bytes, routing: bytes) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from operator import or_
 from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -110,6 +110,12 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
         f"stored {what}: written in form {wire}, this version of Headrace reads {readable}",
         "run it with the version of Headrace that wrote it, or a newer one",
     )
+
+
+@lru_cache(maxsize=4)
+def decode_job_model(data: bytes | str, what: str) -> JobModel:
+    """`decode` of a job model, which is large and rarely changes: who looks at a job reads the same one again and again."""
+    return decode(JobModel, data, what)
 
 
 def _wire_of(value: object) -> int:

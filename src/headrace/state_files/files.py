@@ -31,6 +31,7 @@ from headrace.state_files.durable import make_durable_folder, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
+_KEPT_BYTES_MAX = 256 * 1024  # so large files that were read are kept in memory, where reads are
 _CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
 _THREADS = 8
@@ -77,10 +78,11 @@ class _HashingWriter(io.RawIOBase):
 class StateFiles:
     """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for. It remembers the
     batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the local store in the next
-    without being read back."""
+    without being read back. `keeps_what_is_read`: and those of small files that it has read."""
 
-    def __init__(self, uri: str, in_memory_bytes_max: int | None = None) -> None:
+    def __init__(self, uri: str, in_memory_bytes_max: int | None = None, keeps_what_is_read: bool = False) -> None:
         self.uri = uri
+        self._kept_bytes_max = _KEPT_BYTES_MAX if keeps_what_is_read else -1  # of a file
         self._in_memory_bytes_max = _IN_MEMORY_BYTES_MAX if in_memory_bytes_max is None else in_memory_bytes_max
         location = uri if ":" in uri.partition("/")[0] else str(Path(uri).absolute())
         try:
@@ -175,8 +177,9 @@ class StateFiles:
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
         with self._lock:
+            _, replaced = self._remembered.pop(name, (None, 0))
             self._remembered[name] = batches, size
-            self._remembered_bytes += size  # kept, not summed up: a round of a thousand tasks writes a thousand files
+            self._remembered_bytes += size - replaced  # not summed up: there may be thousands
             while self._remembered_bytes > _REMEMBERED_BYTES_MAX:
                 _, (_, dropped) = self._remembered.popitem(last=False)
                 self._remembered_bytes -= dropped
@@ -208,13 +211,19 @@ class StateFiles:
             batches = remembered[0]
             yield from ((number, len(batches), batches[number]) for number in range(start, len(batches)))
             return
+        kept: list[pa.RecordBatch] = []
         try:
             source = self._checked_source(file, is_checked=start > 0)
             with source, pa.ipc.open_file(source) as reader:
-                for index in range(start, reader.num_record_batches):
+                count = reader.num_record_batches
+                for index in range(start, count):
                     batch = reader.get_batch(index)
+                    if file.bytes <= self._kept_bytes_max:
+                        kept.append(batch)
                     if batch.num_rows:
-                        yield index, reader.num_record_batches, batch
+                        yield index, count, batch
+            if kept and len(kept) == count:
+                self._remember(file.name, kept, sum(each.nbytes for each in kept))
         except FileNotFoundError:
             self._refuse(file, f"expected {file.bytes} bytes, found no such file")
         except (OSError, pa.ArrowInvalid) as error:

@@ -45,7 +45,7 @@ from headrace.adapters.kafka.positions import (
     positions_of,
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
-from headrace.codec.documents import decode, encode
+from headrace.codec.documents import decode_job_model, encode
 from headrace.core.group.grants import Grant, Grants, InForce
 from headrace.core.group.statuses import joined_statuses
 from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
@@ -253,7 +253,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def job_model(self) -> JobModel | None:
         found = self._read(MODELS).get("current")
-        return None if found is None else decode(JobModel, found, f"job model of application {self.application!r}")
+        return None if found is None else decode_job_model(found, f"job model of application {self.application!r}")
 
     def commit_job_model(
         self,

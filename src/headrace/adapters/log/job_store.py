@@ -20,7 +20,7 @@ from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
-from headrace.codec.documents import decode, encode
+from headrace.codec.documents import decode, decode_job_model, encode
 from headrace.core.group.grants import Grants
 from headrace.errors import FencedError, NotSupportedError, StorageError
 from headrace.exchange.fault_injection import reached
@@ -136,7 +136,7 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
 
     def job_model(self) -> JobModel | None:
         row = self._one("SELECT model FROM job_models WHERE application = ? ORDER BY version DESC LIMIT 1")
-        return None if row is None else decode(JobModel, row[0], f"job model of application {self.application!r}")
+        return None if row is None else decode_job_model(row[0], f"job model of application {self.application!r}")
 
     def commit_job_model(
         self,
