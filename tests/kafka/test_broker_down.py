@@ -12,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.kafka import coordinator, coordinator_store
+from headrace.driver import system_wait
 from headrace.errors import UnavailableError
 from headrace.testing import KafkaServer
 from support.fixtures import place_on
@@ -140,6 +141,29 @@ def test_a_job_whose_broker_is_dead_stops_soon_and_cleanly(broker: KafkaServer, 
     again = world.start("caught-up")
     again.wait(60)
     assert world.copies() == list(range(50))
+
+
+def test_a_job_gives_up_within_its_bound_and_has_lost_nothing(
+    broker: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound_s = 4.0
+    monkeypatch.setattr(system_wait, "SYSTEM_WAIT_S", bound_s)
+    world = Copying(tmp_path, broker)
+    world.send(50)
+    job = world.start(**{"wait.s": "2"})
+    world.wait_for_copies(job)
+    broker.kill()
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:\d+"):
+            job.wait(120)
+        assert bound_s < time.monotonic() - began_s < 60
+        assert not job.is_running
+    finally:
+        broker.restart()
+    world.send(20)
+    world.start("caught-up").wait(60)
+    assert world.copies() == list(range(70))
 
 
 @pytest.mark.spark
