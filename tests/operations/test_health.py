@@ -15,6 +15,7 @@ from headrace.cli.commands import application
 from headrace.core.health import Health, health_of
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
+from support.world import waited
 
 NOW_US = 1_000_000_000
 WELL: dict[str, Any] = {"running": True, "sub_topologies": {"source": {"updated_us": NOW_US, "lag": 5, "stopped_by": ""}}}
@@ -61,8 +62,42 @@ def test_the_command(tmp_path: Path) -> None:
         assert asked().exit_code == 1, "it has not run yet"
         job = wiring.start(app, engine=InlineEngine(run_container))
         try:
-            works = asked("--json")
+            works = waited(lambda: (found := asked("--json")).exit_code == 0 and found, job)  # once it has reported
             assert (works.exit_code, json.loads(works.stdout)["why"]) == (0, "it works")
         finally:
             job.stop()
         assert asked().exit_code == Health.DOES_NOT_RUN and asked().stdout == "shop: it does not run\n"
+
+
+def test_a_processor_whose_rounds_have_ended_is_named_while_it_has_tasks() -> None:
+    ended = {"updated_us": 0, "records": 1, "waiting_for": "new records", "ended_by": "ZooKeeper"}
+    sub = {"updated_us": 0, "lag": 0, "processors": {"a": ended}, "tasks_by_processor": {"a": 2}}
+    found = {"running": True, "sub_topologies": {"source": sub}}
+    assert health_of(found, 0, None, 60) == (Health.HAS_STOPPED, "processor a waits for ZooKeeper")
+    sub["tasks_by_processor"] = {"b": 2}
+    sub["processors"] = {"a": ended, "b": {**ended, "ended_by": ""}}
+    assert health_of(found, 0, None, 60) == (Health.WORKS, "it works")
+
+
+def test_the_status_says_with_which_error_the_last_run_ended(tmp_path: Path) -> None:
+    app = hr.App("shop", system=f"log:{tmp_path / 'log'}", local_store_dir=f"{tmp_path}/s", on_lost_offsets="earliest")
+    app.stream("in", key=hr.String(), value=hr.Long()).to("out")
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        for stream in ("in", "out"):
+            log.create_stream(stream, 1)
+        log.produce("in", [(b"a", b"no number")])
+
+    def asked(*options: str) -> Any:
+        named = ["--application", "shop", "--system", f"log:{tmp_path / 'log'}"]
+        return CliRunner().invoke(application, ["status", *named, *options])
+
+    with pytest.raises(hr.HeadraceError, match="could not be processed"):
+        wiring.start(app, engine=InlineEngine(run_container)).wait(60)
+    assert "its last run ended with: a record could not be processed" in asked().stdout
+    why = json.loads(asked("--exit-code", "--json").stdout)["why"]
+    assert why.startswith("it does not run; its last run ended with: a record could not be processed")
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        log.purge("in", {0: 1})
+    job = wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+    job.wait(60)
+    assert "ended with" not in asked().stdout

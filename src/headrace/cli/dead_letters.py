@@ -85,7 +85,8 @@ def list_letters(
         for one in shown:
             print(msgspec.json.encode(one, enc_hook=str).decode())
     elif shown:
-        print_table(_SHOWN, [[one[name] for name in _SHOWN] for one in shown], right=("offset", "tries"))
+        names = ["record's time" if name == "when" else name for name in _SHOWN]
+        print_table(names, [[one[name] for name in _SHOWN] for one in shown], right=("offset", "tries"))
     else:
         say(f"application {target.application} has no open dead letter" + (" of these" if wanted.says_something else ""))
 

@@ -26,7 +26,7 @@ from headrace.cli.targets import (
 )
 from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.codec.job_records import history_of
-from headrace.core.health import health_of
+from headrace.core.health import ended_by, health_of
 from headrace.model.change import Change
 
 STATUS_EXAMPLES = """\
@@ -139,10 +139,15 @@ def _print_status(found: dict[str, Any]) -> None:
     holder, state = found["holder"], "not running"
     if holder is not None:
         process = f"process {holder['pid']} on {holder['host']}"
-        state += f": {process} ended, or is stopped, without releasing the job"
+        if any(sub.get("processors") for sub in found["sub_topologies"].values()):
+            state += f": no processor of the group is at work; {process} was its leader"
+        else:
+            state += f": {process} ended, or is stopped, without releasing the job"
         if holder["alive"]:
             state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     print(f"{found['application']} on {found['system']}: {state}")
+    if not found["running"] and (why := ended_by(found)):
+        print(f"its last run ended with: {why}")
     rate = "records/s of the last minute" if found["running"] else "records/s on average"
     print(f"records and rounds: of {found['counts_of']}; {rate}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
@@ -180,7 +185,8 @@ def _print_processors(found: Mapping[str, Any]) -> None:
     for name, sub in found["sub_topologies"].items():
         for id_, one in sub.get("processors", {}).items():
             reported = f"{max(0, now_us - one['updated_us']) / 1e6:.0f} s ago"
-            rows.append((id_, name, sub["tasks_by_processor"].get(id_, 0), one["records"], reported, one["waiting_for"]))
+            now = one.get("ended_by") or one["waiting_for"]
+            rows.append((id_, name, sub["tasks_by_processor"].get(id_, 0), one["records"], reported, now))
     if rows and found["running"]:
         names = ("processor", "sub-topology", "tasks", "records", "reported", "now")
         print()

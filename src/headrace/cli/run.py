@@ -17,6 +17,7 @@ from headrace.cli.targets import (
     RenameStoreOption,
     SetOption,
     Target,
+    whole_number,
     with_group,
     with_store_changes,
 )
@@ -25,6 +26,7 @@ from headrace.environment import process_age_s
 
 if TYPE_CHECKING:
     from headrace.application import App
+    from headrace.driver.job import Job
     from headrace.driver.job_status import JobStatus, RunStatus
 
 EXAMPLES = """\
@@ -62,6 +64,9 @@ def run(
     rename_store: RenameStoreOption = None,
     set_: SetOption = None,
     ui: Annotated[bool, typer.Option("--ui", help="Show it in a browser too, as `headrace ui` does.")] = False,
+    ui_port: Annotated[
+        int, typer.Option("--ui-port", parser=whole_number(0, 65_535), metavar="N", help="Of --ui; 0: any that is free.")
+    ] = PORT,
     allow_changes: AllowChangesOption = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress display.")] = False,
     json: JsonOption = False,
@@ -80,7 +85,7 @@ def run(
     if allow_changes and not ui:
         raise typer.BadParameter("--allow-changes goes with --ui")
     if ui:
-        status = _run_with_pages(loaded, until, overrides, allow_changes, progress=not no_progress)
+        status = _run_with_pages(loaded, until, overrides, allow_changes, progress=not no_progress, port=ui_port)
     else:
         age_s = process_age_s()
         status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress, python_s=age_s)
@@ -90,7 +95,8 @@ def run(
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
         processor = status.get("processor_id")
-        goes_on = "the next run resumes from there" if processor is None else "the other processors keep running"
+        in_group = "its tasks wait for it, then go to other processors"
+        goes_on = "the next run resumes from there" if processor is None else in_group
         who = loaded.name if processor is None else f"processor {processor} of {loaded.name}"
         say(f"stopped {who}: committed rounds are kept, {goes_on}{unprocessed}")
     elif not json:
@@ -99,18 +105,25 @@ def run(
 
 
 def _run_with_pages(
-    app: App, until: str | None, overrides: list[str], allow_changes: bool, *, progress: bool
+    app: App, until: str | None, overrides: list[str], allow_changes: bool, *, progress: bool, port: int
 ) -> RunStatus:
+    """The pages first: what is wrong with them is said before Spark is started."""
     from headrace.wiring.foreground import wait_for
 
-    job = wiring.start(app, until, overrides=overrides, log=say)
-    target = Target(app.name, wiring.config_of(app, overrides), app)
-    try:
-        with pages(target, "127.0.0.1", PORT, allow_changes, job.stop):
-            return wait_for(job, progress)
-    finally:
-        if job.is_running:
+    started: list[Job] = []
+
+    def stop() -> None:
+        for job in started:
             job.stop()
+
+    with pages(Target(app.name, wiring.config_of(app, overrides), app), "127.0.0.1", port, allow_changes, stop):
+        job = wiring.start(app, until, overrides=overrides, log=say)
+        started.append(job)
+        try:
+            return wait_for(job, progress)
+        finally:
+            if job.is_running:
+                job.stop()
 
 
 def _summary(status: JobStatus, unit: str) -> str:

@@ -24,9 +24,9 @@ from headrace.model.durations import time_us
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
 from headrace.record import Record
-from headrace.serdes.serdes import serde_of_text
+from headrace.serdes.serdes import BY_FORM, serde_of_text
 
-_SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
+_SERDES = f"{', '.join(BY_FORM)}, decimal(DIGITS,DIGITS), json:DDL, windowed:SERDE"
 CREATE_EXAMPLES = "headrace stream create flights --partitions 4"
 LIST_EXAMPLES = "headrace stream list --system log:./data"
 DESCRIBE_EXAMPLES = "headrace stream describe flights"

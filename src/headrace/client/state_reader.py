@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -246,9 +246,7 @@ class StateView(Generic[V]):
             )
         stores = in_use(model.stores)
         if self.name not in stores:
-            near = difflib.get_close_matches(self.name, stores, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(stores)) or 'none'}"
-            raise StateError(f"application {self.application!r} has no store {self.name!r}", hint)
+            raise no_such_store(self.application, self.name, stores)
         form = parsed(stores[self.name], self._serdes)
         tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
         known = {task: checkpoints[task.name] for task in tasks if task.name in checkpoints}
@@ -266,6 +264,12 @@ class StateView(Generic[V]):
                 "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE, or "
                 "the application's file as APP if that sets state_uri",
             )
+
+
+def no_such_store(application: str, name: str, stores: Collection[str]) -> StateError:
+    near = difflib.get_close_matches(name, stores, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(stores)) or 'none'}"
+    return StateError(f"application {application!r} has no store {name!r}", hint)
 
 
 @lru_cache(maxsize=4)

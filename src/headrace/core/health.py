@@ -27,9 +27,11 @@ def health_of(status: Mapping[str, Any], now_us: int, max_lag: int | None, max_a
     if not status["running"]:
         holder = status.get("holder")
         left = f": process {holder['pid']} on {holder['host']} is not heard of" if holder else ""
-        return Health.DOES_NOT_RUN, f"it does not run{left}"
+        why = ended_by(status)
+        return Health.DOES_NOT_RUN, f"it does not run{left}" + (f"; its last run ended with: {why}" if why else "")
     subs: Mapping[str, Mapping[str, Any]] = status["sub_topologies"]
-    stopped = [f"{name} has stopped: {sub['stopped_by']}" for name, sub in subs.items() if sub.get("stopped_by")]
+    stopped = [f"processor {id_} waits for {why}" for id_, why in _ended_processors(subs).items()]
+    stopped += [f"{name} has stopped: {sub['stopped_by']}" for name, sub in subs.items() if sub.get("stopped_by")]
     if stopped:
         return Health.HAS_STOPPED, "; ".join(stopped)
     unreported = [name for name, sub in subs.items() if "updated_us" not in sub]
@@ -48,6 +50,21 @@ def health_of(status: Mapping[str, Any], now_us: int, max_lag: int | None, max_a
     most = float("inf") if max_lag is None else max_lag
     behind = [f"{name} is behind by {sub['lag']:,}" for name, sub in subs.items() if sub["lag"] > most]
     return (Health.IS_BEHIND, "; ".join(behind)) if behind else (Health.WORKS, "it works")
+
+
+def ended_by(status: Mapping[str, Any]) -> str:
+    """With which error the last run of a single driver ended, by a job's status document; empty where with none."""
+    return next((sub["ended_by"] for sub in status["sub_topologies"].values() if sub.get("ended_by")), "")
+
+
+def _ended_processors(subs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Of processors of a group that have tasks, and whose rounds have ended, what they wait for."""
+    return {
+        id_: one["ended_by"]
+        for sub in subs.values()
+        for id_, one in sorted(sub.get("processors", {}).items())
+        if one.get("ended_by") and sub.get("tasks_by_processor", {}).get(id_)
+    }
 
 
 def absent_processors(by_processor: Mapping[str, int], reported: Mapping[str, Any]) -> list[str]:

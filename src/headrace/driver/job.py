@@ -161,8 +161,8 @@ class Job(RunningJob):
         self._record_start()
         self._settle_startpoints()
         self._generation.maintenance.keep_locality()
-        for runner in self._generation.runners.values():
-            self._generation.publish(runner, force=True)
+        cause = self._error
+        self._generation.publish_end("" if cause is None else getattr(cause, "message", "") or type(cause).__name__)
         self._give_back()
 
     def _continues(self) -> bool:

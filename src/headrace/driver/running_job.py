@@ -51,7 +51,8 @@ class RunningJob(ABC):
         closed; `WaitTimeoutError` after `timeout_s`."""
         self._stop()
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._is_in}")
+            hint = "what is committed stays: if it does not end soon, kill the process; the next run resumes from there"
+            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._is_in}", hint)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""

@@ -35,6 +35,7 @@ class ShownRounds:
         self._started_s = time.monotonic()
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
+        self.ended_by = ""  # why no rounds run here any more, where that has another reason than that all is done
 
     def inherit_from(self, before: ShownRounds) -> None:
         """Take over what was counted and learned under another job model."""
@@ -71,6 +72,12 @@ class ShownRounds:
             "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
         }
 
+    def publish_end(self, why: str) -> None:
+        """Publish of all sub-topologies why no rounds run here any more."""
+        self.ended_by = why
+        for runner in self.runners.values():
+            self.publish(runner, force=True)
+
     def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:
         """Publish the status, unless that was done lately; whether it was time to."""
         now_s = time.monotonic()
@@ -79,6 +86,7 @@ class ShownRounds:
         self._published[runner.sub.name] = now_s
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
+        status["ended_by"] = self.ended_by
         status["rejected_executors"] = dict(self._engine.rejections())
         try:
             self._store.publish_status(runner.sub.name, status)

@@ -20,10 +20,11 @@ from typing import Any, Self
 from headrace.client.scales import Elasticity
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.startpoints import Startpoints
-from headrace.client.state_reader import entries_of
+from headrace.client.state_reader import entries_of, no_such_store
 from headrace.client.store_form import form_of
 from headrace.config.loading import Config
 from headrace.core.rewind.startpoint_rules import start_of
+from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
@@ -34,7 +35,7 @@ from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, unread_of_own
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
+from headrace.errors import ConfigError, RoundFailedError, StorageError, StreamNotFoundError
 from headrace.exchange.engine import EngineFailure
 from headrace.exchange.messages import Summary
 from headrace.model.change import ChangeRequest
@@ -84,6 +85,8 @@ class Driver:
         directory: str | Path | None = None,
         overrides: Sequence[str] = (),
     ) -> None:
+        if not callable(getattr(app, "topology", None)):
+            raise ConfigError(f"{app!r} is no application", "give the hr.App itself: Driver(app)")
         self.app = app
         self.now_us = time_us(start, "start")
         self._partitions = partitions
@@ -163,7 +166,8 @@ class Driver:
     ) -> None:
         """Send a record to an input stream, encoded as the application decodes it; `run` processes it.
 
-        `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are.
+        `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are: a record
+        that does not decode, say, or one for a stream that the application does not read.
         `partition` is by default the one that any producer would choose for the key.
         """
         self._check_open()
@@ -171,9 +175,8 @@ class Driver:
         if source is None and not raw:
             known = ", ".join(sorted({source.stream for source in self._sources}))
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
-        if not raw:
-            assert source is not None
-            key, value = encoded(stream, "key", source.key, key), encoded(stream, "value", source.value, value)
+        serdes = (None, None) if raw or source is None else (source.key, source.value)
+        key, value = encoded(stream, "key", serdes[0], key, raw), encoded(stream, "value", serdes[1], value, raw)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
         when = self.now_us if at is None else time_us(at, "at")
@@ -293,7 +296,7 @@ class Driver:
             form = form_of(runner.program, name)
             if form is not None:
                 return StoredView(name, form, partial(_entries, runner, self._held.preparer.files, database))
-        raise StateError(f"application {self.app.name!r} has no store {name!r}")
+        raise no_such_store(self.app.name, name, in_use(self._opened.plan.model.stores))
 
     @property
     def counters(self) -> dict[str, int]:

@@ -42,7 +42,10 @@ class StoredView(Generic[K, V]):
             ends.append(time_bytes(key.end_us))  # of a session that has closed, where another has its start
             key, at = key.key, start
         if self._form.by_time and at is None:
-            raise ValueError(f"store {self.name!r} keeps values by time: give at=, the time in µs")
+            raise StateError(
+                f"store {self.name!r} keeps values by time, and get has no time",
+                "give at=, the start of a window or the time in µs, or the hr.WindowedKey of a result; all() has all of them",
+            )
         under = time_bytes(at) if at is not None else _bytes_of(sub)
         wanted = [state_key(self._form.key.encode(key), under + end) for end in ends]
         found = {layout: data for layout, data in self._entries() if layout in wanted}
@@ -92,9 +95,15 @@ def serdes_of(stream: str, topology: Topology, dead_letter_stream: str | None) -
     return (choosing[0].key, choosing[0].value) if choosing else (None, None)
 
 
-def encoded(stream: str, part: str, serde: Serde | None, value: Any) -> bytes | None:
+def encoded(stream: str, part: str, serde: Serde | None, value: Any, raw: bool = False) -> bytes | None:
+    """The bytes of a record's key or value (`part`); of `raw` ones as they are."""
     if value is None:
         return None
+    if raw and not isinstance(value, bytes):
+        raise SerdeError(
+            f"send: the {part} of a record for stream {stream!r} is {type(value).__name__}; with raw=True bytes are taken",
+            "give both key and value as bytes, or None; without raw=True they are encoded as the application reads them",
+        )
     form = "bytes" if serde is None else serde.form
     try:
         data: bytes = value if serde is None else serde.encode(value)

@@ -180,7 +180,8 @@ class LogSystem(System):
     # --- room -------------------------------------------------------------------------------------------------------
 
     def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
-        """Garbage collection deletes the files."""
+        """Forget the records before `offsets` (partition to offset); `OffsetOutOfRangeError` for one beyond the end. Garbage
+        collection deletes the files."""
         with self._catalog.write() as db:
             stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 

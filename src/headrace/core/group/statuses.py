@@ -8,7 +8,7 @@ from typing import Any
 
 FRESH_US = 15_000_000  # what a processor has published that much before the newest is of one that is not there any more
 _SUMMED = ("records", "records_per_s", "records_written", "known_failures")
-_OF_EACH = ("updated_us", "records", "waiting_for")
+_OF_EACH = ("updated_us", "records", "waiting_for", "ended_by")
 _COUNTED = ("counters", "counters_of_all_runs")
 _BY = "@"  # between a sub-topology and the processor that has published; no name has it
 
@@ -50,6 +50,7 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
         **shares[newest],
         **{name: sum(one.get(name, 0) for one in mine) for name in _SUMMED if name in shares[newest]},
         **{name: _added([one.get(name, {}) for one in mine]) for name in _COUNTED if name in shares[newest]},
+        "ended_by": "",  # of each processor
         "notes": [note for one in mine for note in one.get("notes", ())][-3:],
         "restoring": [task for one in mine for task in one.get("restoring", ())],
         "task_metrics": _highest([one.get("task_metrics", {}) for one in mine]),

@@ -43,6 +43,7 @@ LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
 TIDY_S = 10.0
 LEASE_ENDED = "ZooKeeper, which has not answered for two thirds of the session's timeout: processing has stopped until it does"
+LEFT = "nothing: it was stopped in order; its tasks wait for it to come back, and go to others then"
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
 
@@ -97,12 +98,15 @@ class GroupJob(RunningJob):
         self._say = launched.preparer.planner.log
         self._told = self._rounds.waiting_for  # what it waits for, as it has said
         self._unanswered = ""  # by whom, while that is so
+        self._leaves = False
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> GroupJob:
         try:
             self._register()
+        except UnavailableError as error:  # it answered before Spark was started: it is waited for, as while it runs
+            LOG.warning("%s: it is tried again", error.message)
         except BaseException:
             self._launched.close()
             raise
@@ -115,6 +119,8 @@ class GroupJob(RunningJob):
     @property
     def _is_in(self) -> str:
         generation = self._rounds.generation
+        if self._leaves:
+            return f"leaving the group{self._unanswered and ': '}{self._unanswered}"
         return self._rounds.waiting_for or ("no round" if generation is None else generation.current_text)
 
     @property
@@ -151,8 +157,9 @@ class GroupJob(RunningJob):
                 self._error = self._rounds.stopped_by
         except BaseException as error:
             self._error = self._error or error
-            LOG.error("the processor ends: %s", getattr(error, "message", error))
-            self._give_up()
+            why = getattr(error, "message", "") or type(error).__name__
+            LOG.error("the processor ends: %s", why)
+            self._give_up("" if isinstance(error, UnavailableError) else f"nothing: it ended with: {why}")
         finally:
             self._stopping.set()
             guard.join()
@@ -185,6 +192,7 @@ class GroupJob(RunningJob):
                 LOG.info("%s", error.message)
                 self._lead_no_more()
             self._say_what_it_waits_for()
+            self._rounds.publish_end()
             coordinator, rounds = self._coordinator, self._rounds
             due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
             if rounds.is_coming_to_rest:
@@ -339,7 +347,8 @@ class GroupJob(RunningJob):
 
     def _leave(self) -> None:
         """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
-        self._rounds.close()
+        self._leaves = True
+        self._rounds.close("" if self._unanswered else LEFT)
         try:
             self._lead_no_more(is_last=self._is_alone())
             self._group.leave()
@@ -351,9 +360,9 @@ class GroupJob(RunningJob):
     def _is_alone(self) -> bool:
         return all(one.sequence == self._group.sequence for one in self._group.state().members)
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str = "") -> None:
         """End as if killed: its session ends, and the others take its tasks at once."""
-        for end in (self._rounds.close, self._lead_no_more, self._group.close):
+        for end in (partial(self._rounds.close, why), self._lead_no_more, self._group.close):
             try:
                 end()
             except HeadraceError as error:

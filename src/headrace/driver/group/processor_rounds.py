@@ -100,6 +100,7 @@ class ProcessorRounds:
         self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
+        self._ended_by = ""  # what is still to be published of why rounds have ended
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
@@ -164,11 +165,20 @@ class ProcessorRounds:
     def drop(self, why: str) -> None:
         """End at once: what rounds have not committed is dropped."""
         if self._grant is not None and not self.waiting_for:
-            self.waiting_for = why
+            self.waiting_for = self._ended_by = why
             self._fail(FencedError(f"rounds are dropped: {why}"))
 
-    def close(self) -> None:
+    def publish_end(self) -> None:
+        """Publish why rounds have ended here, if that was not done: the others go by when this processor has reported last."""
+        why, self._ended_by, generation = self._ended_by, "", self.generation or self._last
+        if why and generation is not None:
+            generation.publish_end(why)
+
+    def close(self, why: str = "") -> None:
+        """End the rounds, `why` for who looks at the status."""
         self._end()
+        self._ended_by = why
+        self.publish_end()
 
     @property
     def has_caught_up(self) -> bool:

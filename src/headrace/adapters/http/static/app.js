@@ -169,7 +169,7 @@ function show(found) {
     letters ??= new Table(
       at("letter-table"),
       ["id", "when", "source", "operator", "reason", "key", "value", "tries"].map((name) => ({
-        name,
+        name: name === "when" ? "record's time" : name,
         of: (one) => (name === "when" ? when(one.when) : one[name]),
         number: name === "tries",
       })),
