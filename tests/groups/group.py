@@ -279,6 +279,12 @@ class Group:
         texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
         return " ".join([status.get("waiting_for", ""), *texts])
 
+    def seen_to_have_ended(self) -> dict[str, str]:
+        """By processor why its rounds have ended, as anyone can see who looks at the status of the job."""
+        found = self.system.job_store(self.name).status()
+        every = [one for sub in found.values() for one in sub.get("processors", {}).items()]
+        return {id_: status["ended_by"] for id_, status in every if status.get("ended_by")}
+
     def application(self) -> hr.App:
         """For commands."""
         return application(self.run("-"))

@@ -61,6 +61,7 @@ def test_one_that_comes_back_in_time_keeps_its_tasks_and_those_of_others_go_on(g
     group.await_all()
     version, shares = group.version(), group.tasks_of()
     group.stop("b")
+    assert "it was stopped in order" in group.seen_to_have_ended().get("b", "")
     group.send(40)
     group.start("b")
     group.await_all()
@@ -134,11 +135,13 @@ def test_zookeeper_away_for_longer_than_the_timeout_stops_all_until_it_is_back(g
     version = group.version()
     real_zookeeper.stop()
     group.until(lambda: all("ZooKeeper" in group.waiting_for(id_) for id_ in "ab"), 30.0)
+    group.until(lambda: all("ZooKeeper" in group.seen_to_have_ended().get(id_, "") for id_ in "ab"), 15.0)
     group.send(40)
     time.sleep(1.0)
     assert len(group.rows("numbered")) == 40, "nobody works without ZooKeeper"
     real_zookeeper.restart(empty=True)
     group.await_all()
+    group.until(lambda: not group.seen_to_have_ended())
     group.await_shares("a", "b")  # the first one that is back may have had all of them
     group.until(lambda: {len(tasks) for tasks in group.tasks_of().values()} == {4})
     assert group.version() >= version
