@@ -163,6 +163,7 @@ def test_a_key_that_is_a_script_is_a_text(view: OperatorView) -> None:
     assert len(found["rows"]) == 1 and not found["is_whole"]
     assert [row["key"] for row in client_of(view).get("/state/counts?from=k&to=l").json()["rows"]] == ["k1"]
     assert client_of(view).get("/state/nothing/k1").status_code == 400
+    assert client_of(view).get("/state/counts/%ff%fe").status_code == 400, "no key is read out of what is no text"
 
 
 def test_what_is_shown_names_no_folder() -> None:

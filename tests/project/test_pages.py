@@ -19,7 +19,7 @@ NOT_RUN = {
     "docs/deploy.md": 5,
     "docs/from-faust.md": 1,
     "docs/from-kafka-streams.md": 1,
-    "docs/groups.md": 4,
+    "docs/groups.md": 6,
     "docs/kafka.md": 2,
     "docs/operations.md": 7,
 }

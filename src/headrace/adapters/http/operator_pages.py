@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import Any, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from anyio import to_thread
@@ -118,6 +119,10 @@ class _Pages:
 
     async def state(self, request: Request) -> Response:
         store, key = request.path_params["store"], request.path_params["key"]
+        try:
+            unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
+        except UnicodeDecodeError:
+            return _json({"error": "the path is no UTF-8: give the key as text"}, 400)
         return await self._answered(lambda: self._view.state(store, key))
 
     async def state_range(self, request: Request) -> Response:
