@@ -12,10 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
+from groups.child import application, engine_of
 from groups.group import PARTITIONS, Group, group_on
+from headrace import wiring
 from headrace.cli.commands import application as commands
 from headrace.codec.job_records import history_of
+from headrace.core.group.state import Registration
+from headrace.errors import UnavailableError
+from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
 
@@ -86,6 +92,28 @@ def test_of_two_with_one_id_the_later_one_gives_way_before_it_starts_spark(group
     group.await_all()
     group.stop_all()
     assert group.check() >= 80
+
+
+def test_one_that_zookeeper_does_not_answer_as_it_joins_waits_for_it(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    register, tries = ProcessorGroup.register, list[float]()
+
+    def refused_at_first(one: ProcessorGroup, registration: Registration) -> int:
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise UnavailableError("ZooKeeper gave no answer")
+        return register(one, registration)
+
+    monkeypatch.setattr(ProcessorGroup, "register", refused_at_first)
+    group.send(20)
+    run = group.run("a")
+    monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
+    job = wiring.start(application(run), engine=engine_of(run))
+    try:
+        group.await_all()
+    finally:
+        job.stop()
+    assert len(tries) >= 3
+    assert group.check() >= 40
 
 
 @pytest.mark.soak
