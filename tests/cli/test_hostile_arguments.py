@@ -230,6 +230,7 @@ def hostile_place(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setattr(demo, "_started_broker", refuse)
         patch.setattr("headrace.demo.run.own_folder", refuse)
         patch.setattr(connector, "with_connector", refuse)
+        patch.setattr("headrace.adapters.spark.class_archive.make_archive", refuse)  # it runs a Spark
         yield folder
 
 
