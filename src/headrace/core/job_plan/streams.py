@@ -73,11 +73,12 @@ def _known_assignment(terms: PlanTerms, snapshot: Snapshot) -> Assignment:
 def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:
     """`StreamNotFoundError` for a stream that the job reads and does not make itself, and that is not there."""
     names = sorted(existing)
-    for stream in topology.inputs:
-        if stream not in names:
-            create = f"create it first: headrace stream create {stream} --system {system}"
-            hint = hint_of_missing(stream, names, create)
-            raise StreamNotFoundError(f"input stream {stream!r} does not exist on {system}", hint)
+    missing = [stream for stream in topology.inputs if stream not in names]
+    if missing:
+        first, *others = missing
+        hint = hint_of_missing(first, names, f"create it first: headrace stream create {first} --system {system}")
+        nor = f", nor {', '.join(map(repr, others))}" if others else ""
+        raise StreamNotFoundError(f"input stream {first!r} does not exist on {system}{nor}", hint)
 
 
 def _partitions(streams: Mapping[str, StreamDescription]) -> dict[str, int]:
