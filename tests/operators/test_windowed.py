@@ -236,7 +236,7 @@ def test_results_are_found_by_their_windowed_key() -> None:
         (record,) = d.read("out")
         assert record.key == hr.WindowedKey("a", HOUR, 2 * HOUR)
         assert d.store("s").get(record.key) == d.store("s").get("a", at=HOUR) == 1
-        with pytest.raises(ValueError, match="by time"):
+        with pytest.raises(hr.StateError, match="by time"):
             d.store("s").get("a")
 
 

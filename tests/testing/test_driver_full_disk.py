@@ -102,7 +102,9 @@ def test_a_disk_that_stays_full_fails_each_time_and_at_the_end(monkeypatch: pyte
 def test_a_record_that_cannot_be_written_is_refused_each_time_and_not_at_the_end() -> None:
     with Driver(copying()) as d:
         d.send("a", "k", 1)
-        d.send("a", "not bytes", None, raw=True)
+        with pytest.raises(hr.SerdeError, match="the key of a record for stream 'a' is str; with raw=True bytes are taken"):
+            d.send("a", "not bytes", None, raw=True)
+        d.send("a", "k", 1, partition=99)
         for _ in range(2):
-            with pytest.raises(hr.SerdeError):
+            with pytest.raises(hr.OffsetOutOfRangeError):
                 d.run()

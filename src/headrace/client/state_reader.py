@@ -146,10 +146,10 @@ class StateView(Generic[V]):
         _, entries, asked = self.looked_up(lambda key_serde: key)
         return entries, asked
 
-    def looked_up(self, key_of: Callable[[Serde], Any]) -> tuple[Any, list[StoredEntry], list[Checkpoint]]:
+    def looked_up(self, key_of: Callable[[Serde], object]) -> tuple[object, list[StoredEntry], list[Checkpoint]]:
         """The same of the key that `key_of` makes for the serde of the store's keys; and that key."""
 
-        def read(committed: Committed, files: Any) -> tuple[Any, list[StoredEntry], list[Checkpoint]]:
+        def read(committed: Committed, files: Any) -> tuple[object, list[StoredEntry], list[Checkpoint]]:
             key = key_of(committed.form.key)
             key_bytes = committed.form.key.encode(key)
             prefix, routing = state_key(key_bytes), routing_key(committed.form.key, key_bytes)

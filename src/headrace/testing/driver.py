@@ -166,9 +166,8 @@ class Driver:
     ) -> None:
         """Send a record to an input stream, encoded as the application decodes it; `run` processes it.
 
-        `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are: a record
-        that does not decode, say, or one for a stream that the application does not read.
-        `partition` is by default the one that any producer would choose for the key.
+        `at` is its time, by default the clock's. `partition` is by default the one that any producer would choose for the key.
+        With `raw` key and value are bytes (or None) and taken as they are, for any stream: they need not decode.
         """
         self._check_open()
         source = next((source for source in self._sources if source.stream == stream), None)
@@ -176,7 +175,7 @@ class Driver:
             known = ", ".join(sorted({source.stream for source in self._sources}))
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
         serdes = (None, None) if raw or source is None else (source.key, source.value)
-        key, value = encoded(stream, "key", serdes[0], key, raw), encoded(stream, "value", serdes[1], value, raw)
+        key, value = (encoded(stream, *one, raw) for one in zip(("key", "value"), serdes, (key, value), strict=True))
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
         when = self.now_us if at is None else time_us(at, "at")
@@ -281,8 +280,7 @@ class Driver:
 
         Decoded by the serdes of the operator that writes it, where not given; dead letters are bytes.
         """
-        program = self._opened.runners[0].program
-        keys, values = serdes_of(stream, self._opened.plan.topology, program.dead_letter)
+        keys, values = serdes_of(stream, self._opened.plan.topology, self._opened.runners[0].program.dead_letter)
         ends = self._system.end_offsets(stream)
         begin = {} if from_start else self._read.get(stream, {})
         self._read[stream] = ends
@@ -293,8 +291,7 @@ class Driver:
         """A store of the application, as committed."""
         database = self._opened.plan.model.databases.get(name, name)
         for runner in self._opened.runners:
-            form = form_of(runner.program, name)
-            if form is not None:
+            if (form := form_of(runner.program, name)) is not None:
                 return StoredView(name, form, partial(_entries, runner, self._held.preparer.files, database))
         raise no_such_store(self.app.name, name, in_use(self._opened.plan.model.stores))
 

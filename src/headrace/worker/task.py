@@ -26,7 +26,7 @@ from headrace.model.table_operators import ForeignKeyResults, LimitUpdates, Vers
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Due
-from headrace.worker.operators.expiry import delete_expired, move_old_marks
+from headrace.worker.operators.expiry import count_expired, delete_expired, move_old_marks
 from headrace.worker.operators.processing.process import ProcessOperator
 from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.operators.suppress import timer_owner
@@ -226,8 +226,7 @@ class TaskRun:
 
     def _expire(self, but: Collection[str] = ()) -> None:
         expired = delete_expired(self, self.watermark_us, self._windows, self._timed, but) if self._expires else 0
-        if expired:
-            self.count("entries_expired", expired)
+        count_expired(self, expired)
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
         by_operator: dict[str, list[Due]] = {}

@@ -24,7 +24,7 @@ from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows, skips
 from headrace.worker.batch_keys import as_bytes, state_keys, time_rows
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.entry_times import NO_TIME_US
-from headrace.worker.operators.expiry import expire, outlasting
+from headrace.worker.operators.expiry import count_expired, expire, outlasting
 from headrace.worker.operators.fields import field_arrays
 from headrace.worker.operators.totals import Exact, exact_of
 from headrace.worker.rows import Field, Rows, flat, order_of
@@ -242,6 +242,7 @@ class VectorAggregateOperator(Operator):
             wanted = outlasting(self.context, ends_us)
             places = np.flatnonzero(wanted | ~is_new).tolist()
             new = np.flatnonzero(wanted & is_new).tolist()
+            count_expired(self.context, len(layouts) - len(places))
             expiring = [(groups.keys[at], layouts[at], int(ends_us[at])) for at in new]
             expire(self.context, self.node.store.kept_in, expiring)
         self.database.put_many([layouts[at] for at in places], list(map(state_of, places)))

@@ -55,9 +55,15 @@ def expire(context: Any, database: str, entries: Sequence[tuple[bytes, bytes, in
 
 
 def outlasting(context: Any, ends_us: Any) -> Any:
-    """Which of the entries that expire at these times the next round can still find: the others need not be stored."""
+    """Which of the entries that expire at these times the next round can still find: new ones of the others are not stored."""
     after_us = context.watermark_after_us
     return np.ones(len(ends_us), bool) if after_us is None else ends_us > after_us
+
+
+def count_expired(context: Any, entries: int) -> None:
+    """Count entries that have expired, the ones among them that were never stored."""
+    if entries:
+        context.count("entries_expired", entries)
 
 
 def forget_expiry(context: Any, database: str, key: bytes, layout: bytes, at_us: int) -> None:

@@ -18,7 +18,7 @@ from headrace.worker.batch_keys import state_keys
 from headrace.worker.operators.aggregate import begun, start_bytes
 from headrace.worker.operators.base import Context, Operator, binary_field
 from headrace.worker.operators.entry_times import EntryTimes
-from headrace.worker.operators.expiry import expire
+from headrace.worker.operators.expiry import count_expired, expire
 from headrace.worker.rows import Field, Rows
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
@@ -211,6 +211,7 @@ class RecordAggregateOperator(Operator):
             if group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
                 due_us = self._windows.expires_us(self._windows.end_of(group.start))
                 if after_us is not None and due_us <= after_us:
+                    count_expired(self.context, 1)
                     continue
                 if data is not None:
                     fresh.append((group.key, group.layout, due_us))

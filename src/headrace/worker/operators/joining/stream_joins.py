@@ -23,7 +23,7 @@ from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state
 from headrace.model import topology as t
 from headrace.worker.batch_keys import as_bytes, state_keys, times_from_rows
 from headrace.worker.operators.base import Context, Due, Operator, binary_field, rows_of_timers
-from headrace.worker.operators.expiry import expire, outlasting
+from headrace.worker.operators.expiry import count_expired, expire, outlasting
 from headrace.worker.operators.joining.join_pairs import Entries, pairs_of
 from headrace.worker.operators.joining.joins import JoinOperator
 from headrace.worker.operators.joining.origins import SUB_BYTES, origin_subs
@@ -147,7 +147,8 @@ class StreamStreamJoin(JoinOperator):
             # whether those of a side that does not emit were matched does not matter: they are stored once
             mine = np.flatnonzero((entries.side == side) & (is_changed if emits else is_new))
             if not emits:
-                mine = mine[outlasting(self.context, entries.time_us[mine] + self._open_us[side])]
+                every, mine = mine, mine[outlasting(self.context, entries.time_us[mine] + self._open_us[side])]
+                count_expired(self.context, len(every) - len(mine))
             if not len(mine):
                 continue
             wanted = values.take(pa.array(mine))
