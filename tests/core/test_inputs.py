@@ -15,6 +15,6 @@ def test_all_inputs_that_are_missing_are_named() -> None:
         app.stream(name).to("out")
     with pytest.raises(StreamNotFoundError) as refused:
         check_inputs(app.topology(), ["view", "out"], "log:./data")
-    assert refused.value.message == "input stream 'ads' does not exist on log:./data, nor 'clicks', 'views'"
+    assert refused.value.message == "input stream 'ads', 'clicks', 'views' does not exist on log:./data"
     assert "headrace stream create ads --system log:./data" in (refused.value.hint or "")
     check_inputs(app.topology(), ["ads", "clicks", "views"], "log:./data")

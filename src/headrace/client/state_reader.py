@@ -147,7 +147,8 @@ class StateView(Generic[V]):
         return entries, asked
 
     def looked_up(self, key_of: Callable[[Serde], object]) -> tuple[object, list[StoredEntry], list[Checkpoint]]:
-        """The same of the key that `key_of` makes for the serde of the store's keys; and that key."""
+        """What is under the key that `key_of` makes for the serde of the store's keys: that key, all entries by task, and the
+        checkpoints of the tasks that may have it."""
 
         def read(committed: Committed, files: Any) -> tuple[object, list[StoredEntry], list[Checkpoint]]:
             key = key_of(committed.form.key)

@@ -75,10 +75,9 @@ def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> No
     names = sorted(existing)
     missing = [stream for stream in topology.inputs if stream not in names]
     if missing:
-        first, *others = missing
+        first, named = missing[0], ", ".join(map(repr, missing))
         hint = hint_of_missing(first, names, f"create it first: headrace stream create {first} --system {system}")
-        nor = f", nor {', '.join(map(repr, others))}" if others else ""
-        raise StreamNotFoundError(f"input stream {first!r} does not exist on {system}{nor}", hint)
+        raise StreamNotFoundError(f"input stream {named} does not exist on {system}", hint)
 
 
 def _partitions(streams: Mapping[str, StreamDescription]) -> dict[str, int]:

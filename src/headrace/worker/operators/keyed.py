@@ -211,7 +211,7 @@ class RecordAggregateOperator(Operator):
             if group.is_fresh and group.start is not None and isinstance(self._windows, Windows):
                 due_us = self._windows.expires_us(self._windows.end_of(group.start))
                 if after_us is not None and due_us <= after_us:
-                    count_expired(self.context, 1)
+                    count_expired(self.context, int(data is not None))
                     continue
                 if data is not None:
                     fresh.append((group.key, group.layout, due_us))
