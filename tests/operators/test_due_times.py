@@ -92,9 +92,9 @@ def test_the_next_timer_is_the_earliest_of_all(history: list[tuple[int, list[tup
     rounds, expected, earliest = Rounds(), dict[tuple[bytes, str], int](), None
     for until_us, steps in history:
         timers = Timers(rounds.context(), {"event": earliest, "wall": None})
-        fired = timers.due("event", until_us)
+        fired = [entry for operator in list(timers.due("event", until_us)) for entry in timers.take(operator)]
         due = {each: at_us for each, at_us in expected.items() if at_us <= until_us}
-        assert fired == sorted((at_us, "op", key, name) for (key, name), at_us in due.items())
+        assert fired == sorted((at_us, key, name, "event") for (key, name), at_us in due.items())
         expected = {each: at_us for each, at_us in expected.items() if each not in due}
         for action, key, name, at_us in steps:
             if action == "set":

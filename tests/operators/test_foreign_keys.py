@@ -204,6 +204,21 @@ def test_a_table_is_joined_with_itself() -> None:
         assert d.store("j").all() == {key: {"left": left, "right": right} for key, (left, right) in found.items()}
 
 
+@pytest.mark.parametrize("emit", ["each", "round"])
+def test_the_time_of_a_deleted_right_row_is_that_of_no_result(emit: str) -> None:
+    """The left row comes after it, in the same round."""
+    app = app_of("left", emit)
+    with Driver(app, partitions=1) as d:
+        d.send("cities", "X", row(1), at=1_000_000)
+        d.send("people", "a", row(2, "Y"), at=1_000_000)
+        d.run()
+        d.send("cities", "X", None, at=7_000_000)
+        d.send("people", "b", row(3, "X"), at=9_000_000)
+        d.send("people", "a", row(2, "X"), at=4_000_000)
+        d.run()
+        assert [r.timestamp_us for r in d.read("out") if r.key == "a"][-1] == 4_000_000
+
+
 def test_what_the_joiner_cannot_join_leaves_the_result_as_it_was() -> None:
     app = hr.App("foreign", dead_letter_stream="dead")
     people = app.table("people", key=hr.String(), value=hr.Json())

@@ -69,6 +69,8 @@ def model(taken: list[list[Sent]], watermarks: list[int | None]) -> list[tuple[s
             done_us = max(done_us, watermark_us)
         for stream, key, value, _ in records:
             if stream == "l":
+                if not is_made and watermark_us is not None:
+                    done_us = watermark_us
                 is_made = True
                 sums[key] = sums.get(key, 0) + value
     return found

@@ -90,7 +90,33 @@ def model_of_one_stream(taken: list[list[Sent]]) -> list[Result]:
     return found
 
 
-MODELS = {"two streams": (of_two_streams, model_of_two_streams), "one stream": (of_one_stream, model_of_one_stream)}
+def of_a_join(**keys: Any) -> hr.App:
+    """Two processors behind a join with a table, whose results all come when the round ends."""
+    app = hr.App("shared", **keys)
+    table = app.table("r", key=hr.String(), value=hr.Long())
+    joined = app.stream("l", key=hr.String(), value=hr.Long()).left_join(table, lambda left, _: left, value=hr.Long())
+    joined.process(Writes, name="first", value=hr.Json()).to("out")
+    joined.process(Takes, name="second", value=hr.Json()).to("out")
+    return app
+
+
+def model_of_a_join(taken: list[list[Sent]]) -> list[Result]:
+    logs: dict[str, list[str]] = {}
+    found: list[Result] = []
+    for stream, key, value, time in (record for one in taken for record in one):
+        if stream == "l":
+            log = logs.setdefault(key, [])
+            log.append(f"w{value}")
+            found.append((key, list(log), time))
+            found.append((key, [log.pop(0), *log], time))
+    return found
+
+
+MODELS = {
+    "two streams": (of_two_streams, model_of_two_streams),
+    "one stream": (of_one_stream, model_of_one_stream),
+    "a join": (of_a_join, model_of_a_join),
+}
 SENT = st.lists(st.tuples(st.sampled_from("lr"), st.sampled_from("xyz"), st.integers(0, 9), st.integers(0, 20)), max_size=25)
 
 
@@ -103,11 +129,12 @@ def test_each_sees_the_writes_of_the_others(name: str, runs: Any, per_round: int
     assert by_key(found["out"]) == by_key(model(taken))
 
 
+@pytest.mark.parametrize("make", [of_one_stream, of_a_join])
 @settings(max_examples=8)
 @given(SENT, st.sampled_from([1, 2, 7]))
-def test_where_rounds_are_cut_does_not_matter(sent: list[Sent], per_round: int) -> None:
+def test_where_rounds_are_cut_does_not_matter(make: Any, sent: list[Sent], per_round: int) -> None:
     """Of one stream, in whose order all is done."""
-    results = [outcome(of_one_stream, [(False, sent)], size, 1)[1]["out"] for size in (per_round, 1000)]
+    results = [outcome(make, [(False, sent)], size, 1)[1]["out"] for size in (per_round, 1000)]
     assert by_key(results[0]) == by_key(results[1])
 
 

@@ -162,6 +162,21 @@ def test_a_joiner_that_raises_spoils_its_pair_alone() -> None:
         assert {dict(r.headers)["headrace.offset"] for r in d.read("dead")} == {b"0", b"-1"}
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_records_without_a_key_give_their_results_in_their_order(cut: bool) -> None:
+    app = hr.App("joined")
+    left, right = (app.stream(name, key=hr.String(), value=hr.Long()) for name in "lr")
+    left.outer_join(right, lambda one, other: [one, other], within="3 s", value=hr.Json()).to("out")
+    with Driver(app, partitions=1) as d:
+        for at, (stream, value) in enumerate([("r", 1), ("l", 2), ("r", 3), ("l", 4)]):
+            d.send(stream, None, value, at=at)
+            if cut:
+                d.run()
+        d.run()
+        found = sorted(d.read("out"), key=lambda record: record.offset or 0)
+        assert [record.value for record in found] == [[None, 1], [2, None], [None, 3], [4, None]]
+
+
 def test_keys_that_were_changed_meet_behind_repartition_streams() -> None:
     app = hr.App("near")
     left, right = (app.stream(name, key=hr.String(), value=hr.Long()) for name in SIDES)

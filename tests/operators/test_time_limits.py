@@ -42,6 +42,23 @@ def test_the_newest_update_comes_when_the_first_has_waited(per_round: int) -> No
         assert d.store("s").all() == {"z": 0}
 
 
+@pytest.mark.parametrize("per_round", [1, 7, 1000])
+@pytest.mark.parametrize("counted", [False, True])
+def test_what_is_given_does_not_hang_on_where_rounds_are_cut(per_round: int, counted: bool) -> None:
+    """As in Kafka Streams, which takes an update and then gives what has waited until its time."""
+    app = hr.App("limits", max_records_per_round=per_round)
+    numbers = app.stream("in", key=hr.String(), value=hr.Long())
+    table = numbers.group_by_key().count() if counted else numbers.to_table()
+    table.suppress(hr.until_time_limit("10 seconds"), store="s").to_stream().to("out")
+    with Driver(app, partitions=1) as d:
+        for second in range(60):
+            d.send("in", "k", second, at=second * SECOND)
+            d.send("in", "other", 0, at=second * SECOND)
+        d.run()
+        mine = [(value, second) for key, value, second in given(d) if key == "k"]
+        assert mine == [(second + counted, second) for second in (10, 21, 32, 43, 54)]
+
+
 def test_a_deletion_is_an_update() -> None:
     with Driver(app_of()) as d:
         d.send("in", "a", 1, at=0)

@@ -58,6 +58,49 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
 # --- chains that end ------------------------------------------------------------------------------------------------
 
 
+class Silent(Base):
+    """Tells of a key that has had no record for 10 s, and of how many it had."""
+
+    stores = (hr.KeyValueStore("seen", value=hr.Long()),)
+
+    def process(self, record: hr.Record) -> None:
+        seen = self.context.store("seen")
+        seen.put(seen.get(0) + 1)
+        self.context.timer("silent", at=record.timestamp_us + 10 * SECOND)
+
+    def on_timer(self, timer: Any) -> None:
+        self.context.forward(value=self.context.store("seen").get())
+
+
+class Behind(Silent):
+    stores = (hr.KeyValueStore("behind", value=hr.Long()),)
+
+    def process(self, record: hr.Record) -> None:
+        self.context.store("behind").put(record.value)
+        self.context.timer("silent", at=record.timestamp_us + 10 * SECOND)
+
+    def on_timer(self, timer: Any) -> None:
+        self.context.forward(value=[timer.timestamp_us // SECOND, self.context.store("behind").get()])
+
+
+def test_what_comes_of_the_timers_of_one_comes_to_the_next_before_its_own_fire() -> None:
+    """At 10 s the first one tells of its two records; the second one, with a timer that is due at 10 s too, is told of it
+    before, and so has its timer at 20 s alone."""
+    app = hr.App("chains")
+    lines = app.stream("in", key=hr.String(), value=hr.Long())
+    silent = lines.process(Silent, name="b", value=hr.Long())
+    first = lines.filter(lambda record: record.value == 7)
+    silent.merge(first).process(Behind, name="a", value=hr.Json()).to("out")
+    with Driver(app) as d:
+        d.send("in", "x", 7, at=0)
+        d.send("in", "x", 8, at=0)
+        d.run()
+        d.send("in", "y", 1, at=60 * SECOND)
+        d.run()
+        d.run()
+        assert [record.value for record in d.read("out") if record.key == "x"] == [[20, 2]]
+
+
 def test_a_timer_that_repeats_catches_up_a_day_in_one_round() -> None:
     with Driver(app_of(Ticks)) as d:
         d.send("in", "a", {"name": "tick", "at": 0}, at=0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import headrace as hr
 from topologies import functions as f
+from topologies.building_processors import process, share
 from topologies.spec import Node, Spec
 
 
@@ -192,24 +193,6 @@ def _drop_duplicates(app: hr.App, spec: Spec, number: int, node: Node, parents: 
     return parents[0].drop_duplicates(by, within=_length(node["within_us"]), store=f"n{number}")
 
 
-def _process(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    def process(self: Any, record: hr.Record) -> None:
-        seen = -1
-        if record.key is not None:
-            store = self.context.store(f"n{number}-seen")
-            seen = store.get(default=0) + 1
-            store.put(seen)
-        self.context.forward(value=f.counted(record.value, seen))
-
-    async def later(self: Any, record: hr.Record) -> None:
-        process(self, record)
-        await asyncio.sleep(f.number(record.value) % 3 / 10_000)
-
-    stores = [hr.KeyValueStore(f"n{number}-seen", value=hr.Long())]
-    processor = type(f"Seen{number}", (hr.Processor,), {"stores": stores, "process": later if number % 2 else process})
-    return parents[0].process(processor, name=f"n{number}", value=hr.Json())
-
-
 def _to_stream(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     return parents[0].to_stream(emit=node["emit"], name=f"n{number}")
 
@@ -259,7 +242,8 @@ _BUILT = {
     "join_stream": _join_stream,
     "join_global": _join_global,
     "drop_duplicates": _drop_duplicates,
-    "process": _process,
+    "process": process,
+    "share": share,
     "to_stream": _to_stream,
     "suppress": _suppress,
     "limit": _limit,

@@ -5,6 +5,7 @@ A value is a dict {"id": number of the input record, "n": a number}, a number (o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 MODULUS = 10_007
@@ -81,8 +82,42 @@ def joined(left: Value, right: Value) -> Value:
 
 
 def counted(value: Value, seen: int) -> Value:
-    """What the Processor makes of a value whose key it has seen so often."""
+    """What a Processor makes of a value, and of what it has kept of the key."""
     return {"id": ident(value), "n": (number(value) + 100 * seen) % MODULUS}
+
+
+def told(seen: int) -> Value:
+    """What it gives when time alone has passed."""
+    return {"id": -1, "n": (1000 + seen) % MODULUS}
+
+
+def is_forgotten(seen: int) -> bool:
+    return seen % 3 == 0
+
+
+LIST_MAX = 3
+
+
+def digest(values: Iterable[int]) -> int:
+    """Of numbers in their order."""
+    found = 0
+    for one in values:
+        found = (found * 7 + one) % MODULUS
+    return found
+
+
+def sub_key(value: Value) -> int:
+    """Under which sub-key of its key a value is kept: some are below 0."""
+    return number(value) % 6 - 2
+
+
+def is_removed(value: Value) -> bool:
+    """Whether it takes out what is kept under its sub-key."""
+    return number(value) % 7 == 3
+
+
+SUB_KEYS = (-1, 3)  # those that are looked at: from, up to
+SUB_KEYS_MAX = 3
 
 
 def chosen(partitioner: str, value: Value, count: int) -> int | list[int] | None:

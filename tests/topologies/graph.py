@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +11,10 @@ from topologies import functions as f
 from topologies.model_foreign import ForeignJoin, ForeignResults, Send
 from topologies.model_groups import GroupTable, TableAggregate
 from topologies.model_joins import StreamStream, StreamTable, TableTable, WaitingTable
+from topologies.model_process import PROCESSES, Takes, Writes
 from topologies.model_sliding import Sliding
 from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, TimeLimit, VersionedTable, View
-from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
+from topologies.operators import DropDuplicates, Merge, Operator, Row, Simple
 from topologies.spec import Node, Spec
 
 
@@ -71,7 +73,12 @@ class Graph:
         return self._behind(Merge(number), *parents)
 
     def _process(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        return self._behind(Process(number), *parents)
+        return self._behind(PROCESSES[node["how"]](number, node), *parents)
+
+    def _share(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        lists: dict[Any, list[int]] = defaultdict(list)
+        writes, takes = Writes(number - 0.2, lists), Takes(number - 0.1, lists)
+        return self._behind(Merge(number), self._behind(writes, parents[0]), self._behind(takes, parents[1]))
 
     def _to(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         return self._writing(number, self._spec.output_name(number), None, *parents)
@@ -117,7 +124,7 @@ class Graph:
         return self._behind(TableAggregate(number, node), read)
 
     def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
+        return self._behind(Suppress(number, self._windows_of(number)), *parents)
 
     def _cogroup(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         tagged = []
@@ -131,13 +138,13 @@ class Graph:
 
     def _limit(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         self._ask_for_each(self._maker_of(node["of"][0]))
-        return self._behind(TimeLimit(number, node["limit_us"], f"~n{number}"), *parents)
+        return self._behind(TimeLimit(number, node["limit_us"]), *parents)
 
     def _to_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         table = self._maker_of(node["of"][0])
         match node["emit"]:
             case "closed":
-                return self._behind(Suppress(number, self._windows_of(table), ""), *parents)
+                return self._behind(Suppress(number, self._windows_of(table)), *parents)
             case "each":
                 self._ask_for_each(table)
                 return self._behind(Simple(number, _as_it_is), *parents)
@@ -181,7 +188,7 @@ class Graph:
         if node["grace_us"] is None:
             return self._behind(StreamTable(number, node["kind"], right), left)
         assert isinstance(right, VersionedTable)
-        return self._behind(WaitingTable(number, node, f"n{number}", right), left)
+        return self._behind(WaitingTable(number, node, right), left)
 
     def _join_global(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left, table = parents
@@ -207,7 +214,7 @@ class Graph:
     def _join_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         left = self._side(number, "left")
         right = left if parents[0] is parents[1] else self._side(number, "right")
-        join: Operator = self._behind(StreamStream(number, node, f"n{number}"))
+        join: Operator = self._behind(StreamStream(number, node))
         left.children.append((join, 0))
         right.children.append((join, 1))
         return join
@@ -270,6 +277,7 @@ class Graph:
         "select_key": _stateless,
         "merge": _merge,
         "process": _process,
+        "share": _share,
         "repartition": _repartition,
         "drop_duplicates": _drop_duplicates,
         "to_table": _to_table,

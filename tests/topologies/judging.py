@@ -10,8 +10,8 @@ from typing import Any
 from support.checker import partition_of
 from topologies.facts import judge_without_cuts
 from topologies.graph import Written
-from topologies.model import Task, decoded
-from topologies.recording import Read, Round, Told, rounds_of
+from topologies.model import Task, decoded, work_together
+from topologies.recording import Read, Round, Told, by_task, rounds_of
 from topologies.spec import Node, Spec
 from topologies.watermarks import check_watermarks
 
@@ -32,10 +32,11 @@ def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any
     for number, node in enumerate(spec.nodes):
         if node["op"] == "repartition" and node["partitions"] is not None:
             assert counts[spec.between(number)] == node["partitions"], f"n{number}: {counts[spec.between(number)]} partitions"
-    written: dict[Any, list[Written]] = {}
-    for task, mine in rounds.items():
-        work = Task(spec, counts).work
-        written[task] = [one for each in mine for one in work(each)]
+    models = {task: Task(spec, counts) for task in rounds}
+    written: dict[Any, list[Written]] = {task: [] for task in rounds}
+    for parts in by_task(rounds):
+        for task, given in zip(parts, work_together([(models[task], parts[task]) for task in parts]), strict=True):
+            written[task] += given
     streams = _rows_of_streams(spec, counts)
     found = {stream: _found(stream, rows, rounds, system) for stream, rows in streams.items()}
     for stream, records in found.items():

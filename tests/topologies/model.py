@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from topologies.graph import Graph, Written
 from topologies.model_groups import changed
+from topologies.model_process import Punctuated
 from topologies.model_tables import Suppress, VersionedTable
 from topologies.operators import Operator, Origin, Row
 from topologies.recording import Read, Round
@@ -55,30 +56,55 @@ def _value(kind: str, data: bytes | None) -> Any:
     return json.loads(data)
 
 
+def work_together(tasks: Sequence[tuple[Task, Round]]) -> list[list[Written]]:
+    """What the parts of one task give in its round: what has closed in one of them stays closed in all."""
+    _agree(tasks)
+    written = [task.work(round_) for task, round_ in tasks]
+    _agree(tasks)
+    return written
+
+
+def _agree(tasks: Sequence[tuple[Task, Round]]) -> None:
+    closed_us = max((task.closed_us for task, _ in tasks if task.closed_us is not None), default=None)
+    for task, _ in tasks:
+        task.closed_us = closed_us
+
+
+def _record_done(operators: Iterable[Operator]) -> None:
+    for operator in operators:
+        operator.record_done()
+
+
 class Task:
-    """The model of one task. `counts`: of all streams that there are, how many partitions they have."""
+    """The model of one task, or of a part of one. `counts`: of all streams that there are, how many partitions they have."""
 
     def __init__(self, spec: Spec, counts: Mapping[str, int]) -> None:
         self._graph = Graph(spec, counts)
-        self._closed_us: int | None = None  # the watermark at which the last window has closed
+        self.closed_us: int | None = None  # the watermark at which the last window has closed
 
     def work(self, round_: Round) -> list[Written]:
         watermark_us, operators = self._watermark(round_), self._graph.operators
         for operator in operators:
             operator.round_id, operator.watermark_us = round_.id, watermark_us
             operator.begin()
-        for operator in self._due(watermark_us):
-            if operator.close() and isinstance(operator, Suppress):
-                self._closed_us = watermark_us
+        for operator in operators if watermark_us is not None else ():  # what comes of one comes to the next before it closes
+            due_us = operator.due()
+            if due_us is not None and due_us <= watermark_us:
+                if operator.close() and isinstance(operator, Suppress):
+                    self.closed_us = watermark_us
+                _record_done(operators)
         versioned = [operator for operator in operators if isinstance(operator, VersionedTable)]
         for table in versioned:
             table.expire()
+        for processor in operators:
+            if isinstance(processor, Punctuated):
+                processor.punctuate()
+                _record_done(operators)
         for rank, read in enumerate(self._in_order(round_)):
             entry = self._graph.entries[read.stream]
             origin = Origin(read.stream, read.partition, read.offset)
             entry.operator.push(Row(rank, *decoded(entry.rows, read), read.time_us, origin), 0)
-            for operator in operators:
-                operator.record_done()
+            _record_done(operators)
         for operator in operators:
             operator.finish()
         for table in versioned:
@@ -88,16 +114,8 @@ class Task:
 
     def _watermark(self, round_: Round) -> int | None:
         """The round's; but what has closed stays closed."""
-        known = [mark for mark in (round_.watermark_us, self._closed_us) if mark is not None]
+        known = [mark for mark in (round_.watermark_us, self.closed_us) if mark is not None]
         return max(known, default=None)
-
-    def _due(self, watermark_us: int | None) -> Iterable[Operator]:
-        """Who has something that closes, the earliest first."""
-        if watermark_us is None:
-            return []
-        waiting = [(operator.due(), operator) for operator in self._graph.operators]
-        closing = [(due, operator) for due, operator in waiting if due is not None and due[0] <= watermark_us]
-        return [operator for _, operator in sorted(closing, key=lambda pair: pair[0])]
 
     def _in_order(self, round_: Round) -> Iterable[Read]:
         keyed = []

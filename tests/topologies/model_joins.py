@@ -54,9 +54,9 @@ class StreamTable(Operator):
 class WaitingTable(StreamTable):
     """Each record with what the table had at the record's time, once the watermark is the grace past that."""
 
-    def __init__(self, number: float, node: Node, name: str, table: VersionedTable) -> None:
+    def __init__(self, number: float, node: Node, table: VersionedTable) -> None:
         super().__init__(number, node["kind"], table)
-        self._grace_us, self._name = node["grace_us"], name
+        self._grace_us = node["grace_us"]
         self._waiting: list[tuple[tuple[Any, ...], Row]] = []
 
     def finish(self) -> None:
@@ -74,9 +74,8 @@ class WaitingTable(StreamTable):
     def _is_over(self, row: Row) -> bool:
         return self.watermark_us is not None and row.time_us + self._grace_us < self.watermark_us
 
-    def due(self) -> tuple[int, str] | None:
-        times = [row.time_us + self._grace_us + 1 for _, row in self._waiting]
-        return (min(times), self._name) if times else None
+    def due(self) -> int | None:
+        return min((row.time_us + self._grace_us + 1 for _, row in self._waiting), default=None)
 
     def close(self) -> bool:
         over = sorted((each for each in self._waiting if self._is_over(each[1])), key=lambda each: each[0])
@@ -135,9 +134,8 @@ class _Entry:
 class StreamStream(Operator):
     """Pairs of records of one key that are near in time, and those that met nobody until their windows closed."""
 
-    def __init__(self, number: float, node: Node, name: str) -> None:
+    def __init__(self, number: float, node: Node) -> None:
         super().__init__(number)
-        self._name = name
         kept_us = RETENTION_US if node["grace_us"] is None else node["grace_us"]
         self._before_us = node["within_us"]  # of a right record to a left one, and the other way
         self._after_us = node["within_us"] if node["after_us"] is None else node["after_us"]
@@ -145,6 +143,7 @@ class StreamStream(Operator):
         self._lasting = {"inner": (), "left": (0,), "outer": (0, 1)}[node["kind"]]
         self._entries: tuple[list[_Entry], list[_Entry]] = ([], [])
         self._held: list[tuple[int, int, Row]] = []
+        self._alone: list[Row] = []
 
     def _is_closed(self, side: int, time_us: int) -> bool:
         return self.watermark_us is not None and time_us + self._open_us[side] <= self.watermark_us
@@ -157,9 +156,9 @@ class StreamStream(Operator):
         for side in {0, 1}.difference(self._lasting):
             self._entries[side][:] = [entry for entry in self._entries[side] if not self._is_closed(side, entry.row.time_us)]
 
-    def due(self) -> tuple[int, str] | None:
+    def due(self) -> int | None:
         times = [entry.row.time_us + self._open_us[side] for side in self._lasting for entry in self._entries[side]]
-        return (min(times), self._name) if times else None
+        return min(times, default=None)
 
     def close(self) -> bool:
         lonely = []
@@ -177,11 +176,17 @@ class StreamStream(Operator):
             return
         if row.key is None:
             if port in self._lasting:
-                self.emit(replace(row, value=f.joined(*((row.value, None) if port == 0 else (None, row.value)))))
+                self._alone.append(replace(row, value=f.joined(*((row.value, None) if port == 0 else (None, row.value)))))
         elif not self._is_closed(port, row.time_us):
             self._held.append((row.rank, port, row))
 
+    def record_done(self) -> None:
+        alone, self._alone = self._alone, []
+        for row in sorted(alone, key=lambda row: row.rank):
+            self.emit(row)
+
     def finish(self) -> None:
+        self.record_done()
         # each side in the order in which it came
         held = sorted(sorted(self._held, key=lambda each: each[1]), key=_first_two)
         self._held = []

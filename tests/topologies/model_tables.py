@@ -327,11 +327,12 @@ class Sessions(Operator):
 
 
 class TimeLimit(Operator):
-    """Of each key the newest update, once the first that waits has waited long enough."""
+    """Of each key the newest update, once the first that waits has waited long enough: by the times of the updates, one after
+    the other, and by the watermark."""
 
-    def __init__(self, number: float, limit_us: int, name: str) -> None:
+    def __init__(self, number: float, limit_us: int) -> None:
         super().__init__(number)
-        self._limit_us, self._name = limit_us, name
+        self._limit_us = limit_us
         self._waiting: dict[Any, tuple[int, Row]] = {}  # when it is due, and the newest one
         self._held: list[Row] = []
 
@@ -340,28 +341,34 @@ class TimeLimit(Operator):
             self._held.append(row)
 
     def finish(self) -> None:
-        held, self._held = self._held, []
+        held, self._held = sorted(self._held, key=lambda row: row.rank), []
+        times = [] if self.watermark_us is None else [self.watermark_us]
         for row in held:
+            times.append(row.time_us)
             due_us = self._waiting[row.key][0] if row.key in self._waiting else row.time_us + self._limit_us
             self._waiting[row.key] = due_us, row
+            self._give(max(times), row.rank)
 
-    def due(self) -> tuple[int, str] | None:
-        return (min(due_us for due_us, _ in self._waiting.values()), self._name) if self._waiting else None
+    def _give(self, now_us: int, rank: int) -> bool:
+        ready = [key for key, (due_us, _) in self._waiting.items() if due_us <= now_us]
+        for key in sorted(ready, key=lambda key: (self._waiting[key][0], key)):
+            self.emit(replace(self._waiting.pop(key)[1], rank=rank, origin=None))
+        return bool(ready)
+
+    def due(self) -> int | None:
+        return min((due_us for due_us, _ in self._waiting.values()), default=None)
 
     def close(self) -> bool:
         assert self.watermark_us is not None
-        ready = [key for key, (due_us, _) in self._waiting.items() if due_us <= self.watermark_us]
-        for key in sorted(ready, key=lambda key: (self._waiting[key][0], key)):
-            self.emit(replace(self._waiting.pop(key)[1], rank=-1, origin=None))
-        return bool(ready)
+        return self._give(self.watermark_us, -1)
 
 
 class Suppress(Operator):
     """The last value of each window, once it has closed."""
 
-    def __init__(self, number: float, windows: Node, name: str) -> None:
+    def __init__(self, number: float, windows: Node) -> None:
         super().__init__(number)
-        self._windows, self._name = windows, name
+        self._windows = windows
         self._pending: dict[Any, Row] = {}  # by key and start
         self._held: list[Row] = []
 
@@ -377,9 +384,8 @@ class Suppress(Operator):
             elif (known := self._pending.get((key, start))) is not None and known.key == row.key:
                 del self._pending[key, start]
 
-    def due(self) -> tuple[int, str] | None:
-        ends = [closes_us(self._windows, row.key[2]) for row in self._pending.values()]
-        return (min(ends), self._name) if ends else None
+    def due(self) -> int | None:
+        return min((closes_us(self._windows, row.key[2]) for row in self._pending.values()), default=None)
 
     def close(self) -> bool:
         now_us = self.watermark_us

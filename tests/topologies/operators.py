@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from topologies import functions as f
@@ -43,8 +43,8 @@ class Operator:
     def begin(self) -> None:
         """Forget what has closed, and has nothing to say."""
 
-    def due(self) -> tuple[int, str] | None:
-        """The earliest time at which something of it closes, and the name under which it waits for that."""
+    def due(self) -> int | None:
+        """The earliest time at which something of it closes."""
         return None
 
     def close(self) -> bool:
@@ -112,15 +112,3 @@ class DropDuplicates(Operator):
         if before is None or abs(row.time_us - before) >= self._within_us:
             self._passed[at] = row.time_us if before is None else max(before, row.time_us)
             self.emit(row)
-
-
-class Process(Operator):
-    def __init__(self, number: float) -> None:
-        super().__init__(number)
-        self._seen: dict[Any, int] = {}
-
-    def push(self, row: Row, port: int) -> None:
-        seen = -1
-        if row.key is not None:
-            seen = self._seen[row.key] = self._seen.get(row.key, 0) + 1
-        self.emit(replace(row, value=f.counted(row.value, seen)))

@@ -10,7 +10,7 @@ import json
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +116,16 @@ def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]], whole: st
             last = next((id_ for id_ in reversed(plans) if _is_before(plans[id_], following)), last)
     assert following is not None and not any(following.values()), f"{name}: the first round, after {last}, began at {following}"
     return chain[::-1]
+
+
+def by_task(rounds: Mapping[tuple[str, str], Sequence[Round]]) -> Iterable[dict[tuple[str, str], Round]]:
+    """Of each round of a task what its parts had of it, the rounds in their order."""
+    found: dict[tuple[int, int, str, str], dict[tuple[str, str], Round]] = defaultdict(dict)
+    for (sub, part), mine in rounds.items():
+        for each in mine:
+            epoch, number = (int(each.id.split(":")[at]) for at in (0, -1))
+            found[epoch, number, sub, each.task][sub, part] = each
+    return [found[at] for at in sorted(found)]
 
 
 def _is_before(round_: tuple[Told, Told], following: Mapping[str, int]) -> bool:

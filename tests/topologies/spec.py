@@ -76,7 +76,8 @@ _OPS = {  # and how often they are drawn
     "join_tables": 2,
     "join_global": 1,
     "drop_duplicates": 1,
-    "process": 1,
+    "process": 3,
+    "share": 1,
     "to_stream": 3,
     "table_filter": 1,
     "table_map": 1,
@@ -160,10 +161,13 @@ def _merge(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> boo
     if not _second(node, nodes, other, "stream"):
         return False
     first, second = (nodes[number] for number in node["of"])
-    # Where one record meets several others, results that come on two ways have no order among each other.
-    both = _on_the_way_to(nodes, node["of"][0]) & _on_the_way_to(nodes, node["of"][1])
-    is_ordered = not any(nodes[number]["op"] == "join_stream" for number in both)
-    return first is not second and first["values"] == second["values"] and is_ordered
+    return first is not second and first["values"] == second["values"] and _have_order(nodes, *node["of"])
+
+
+def _have_order(nodes: Sequence[Node], one: int, other: int) -> bool:
+    """Where several come of one record, those that come on two ways have no order among each other."""
+    both = _on_the_way_to(nodes, one) & _on_the_way_to(nodes, other)
+    return not any(nodes[number]["op"] in ("join_stream", "flat_map_values") for number in both)
 
 
 def _on_the_way_to(nodes: Sequence[Node], number: int) -> set[int]:
@@ -211,7 +215,7 @@ def _group_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
 
 def _cogroup(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["gives"], node["how"] = "table", "cogroup"
-    if not _second(node, nodes, other, "stream"):
+    if not _second(node, nodes, other, "stream") or not _have_order(nodes, *node["of"]):
         return False
     node["windows"] = _windows(digits)
     if node["windows"] is not None:
@@ -286,6 +290,18 @@ def _join_global(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
     return _second(node, nodes, other, "global")
 
 
+def _process(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    """`every_us`: of event time, how long until a timer, or from one punctuation to the next."""
+    node["how"] = digits.of(("count", "list", "map", "timed", "punctuated"))
+    node["every_us"] = digits.of((5 * SECOND_US, 2 * SECOND_US))
+    return _mapped(node, nodes, other, digits)
+
+
+def _share(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    """Two processors with one store, each behind a stream of its own, and what both give."""
+    return _second(node, nodes, other, "stream") and _have_order(nodes, *node["of"]) and _mapped(node, nodes, other, digits)
+
+
 def _drop_duplicates(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     node["within_us"] = digits.of((4 * SECOND_US, 12 * SECOND_US))
     node["by_kind"] = digits.of((False, True))
@@ -302,7 +318,8 @@ _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "map_values": _mapped,
     "flat_map_values": _mapped,
     "table_map": _mapped,
-    "process": _mapped,
+    "process": _process,
+    "share": _share,
     "select_key": _rekeyed,
     "merge": _merge,
     "repartition": _repartition,

@@ -7,7 +7,7 @@ them, so that a merge restores it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,6 +222,17 @@ class Rows:
 
     def where(self, mask: np.ndarray[Any, Any]) -> Rows:
         return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def with_distinct_keys(self) -> Iterator[Rows]:
+        """The rows in their order, in parts in which no key occurs twice."""
+        start, seen = 0, set[bytes]()
+        for at, key in enumerate(self.key.bytes()[0].to_pylist()):
+            if key in seen:
+                yield self.slice(start, at)
+                start, seen = at, set()
+            if key is not None:
+                seen.add(key)
+        yield self.slice(start, len(self))
 
     def without(self, positions: Sequence[int]) -> Rows:
         mask = np.ones(len(self), bool)

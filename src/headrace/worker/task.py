@@ -25,7 +25,6 @@ from headrace.model import topology as t
 from headrace.model.table_operators import ForeignKeyResults, LimitUpdates, VersionedTable
 from headrace.model.tasks import TaskName
 from headrace.worker.operators import Graph
-from headrace.worker.operators.base import Due
 from headrace.worker.operators.expiry import count_expired, delete_expired, move_old_marks
 from headrace.worker.operators.processing.process import ProcessOperator
 from headrace.worker.operators.processing.timer_store import Timers
@@ -229,13 +228,21 @@ class TaskRun:
         count_expired(self, expired)
 
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
-        by_operator: dict[str, list[Due]] = {}
-        for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
-            by_operator.setdefault(operator, []).append((at_us, key, name, clock))
-        for name, due in by_operator.items():
-            running = self.graph.operators.get(self._timers_of.get(name, name))
+        """Fire what is due, operator by operator, parents before children: what comes of the timers of one comes to the next
+        before its own fire, and may replace them."""
+        done = (-1, "")
+        while owners := self.timers.due(clock, until_us.get(clock)):
+            operators = self.graph.operators
+            places = {name: place for place, name in enumerate(operators)}
+            turns = [(places.get(self._timers_of.get(owner, owner), len(places)), owner) for owner in owners]
+            ahead = [turn for turn in turns if turn > done]
+            if not ahead:
+                return
+            done = min(ahead)
+            due, running = self.timers.take(done[1]), operators.get(self._timers_of.get(done[1], done[1]))
             # None: the operator was edited away while a timer was pending.
             self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
+            self.graph.batch_end()
 
     def _punctuate(self, until_us: Mapping[str, int]) -> None:
         """Call the punctuations that are due. Those of a processor that is made in this round begin behind it: else they would
@@ -249,14 +256,17 @@ class TaskRun:
             if clock not in until_us or from_us > until_us[clock]:
                 continue
             if due_us <= until_us[clock]:
-                self.count("punctuations", sum(each.punctuate(clock, from_us, until_us[clock]) for each in processors))
+                for processor in processors:
+                    self.count("punctuations", processor.punctuate(clock, from_us, until_us[clock]))
+                    self.graph.batch_end()
             self.punctuations[clock] = until_us[clock] + 1, due_us
 
     def _settle_punctuations(self) -> None:
         """When the next ones are due, of the processors that are at work in this round."""
         schedules = [one for processor in self._processors() for one in processor.schedules]
         for clock in sorted({*self.punctuations, *(one.clock for one in schedules)}):
-            from_us, _ = self.punctuations.pop(clock, (begins_us(clock, self.now_us), 0))
+            reached_us = self.watermark_us if clock == "event" else self.now_us
+            from_us, _ = self.punctuations.pop(clock, (begins_us(reached_us), 0))
             due_us = next_at((one.interval_us for one in schedules if one.clock == clock), from_us)
             if due_us is not None:
                 self.punctuations[clock] = from_us, due_us

@@ -31,7 +31,8 @@ def next_at(intervals_us: Iterable[int], from_us: int) -> int | None:
     return min((-(-from_us // interval_us) * interval_us for interval_us in intervals_us), default=None)
 
 
-def begins_us(clock: str, now_us: int) -> int:
-    """From when on punctuations that are new are due: by event time at once when the watermark is known, by the wall clock at
-    their next multiple."""
-    return TIME_MIN_US if clock == "event" else now_us + 1
+def begins_us(reached_us: int | None) -> int:
+    """From when on punctuations are due that are new in a round: at their next multiple, or as soon as the clock is known. So
+    it does not matter for a key whether its task is a virtual one, and whether other keys came to the task before.
+    `reached_us`: what the clock had come to when the round began."""
+    return TIME_MIN_US if reached_us is None else reached_us + 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.core.topology.emission import Emission
+from headrace.core.topology.sub_topologies import sharers_of
 from headrace.model import topology as t
 from headrace.model.stream_operators import SetHeaders
 from headrace.model.table_operators import (
@@ -119,6 +120,7 @@ class Graph:
             for parent in dict.fromkeys(node.parents):
                 if parent in self.operators and not isinstance(self.operators[parent].node, t.Source):
                     self.operators[parent].children.extend(self._inlets([node.name], parent, self.operators[parent]))
+        self._keep_order(list(sharers_of(nodes).values()))
         for endpoint in endpoints:
             source = self.operators[endpoint.source]
             assert isinstance(source, s.SourceOperator)
@@ -127,6 +129,14 @@ class Graph:
     def _inlets(self, children: Sequence[str], parent: str, operator: Operator) -> list[Operator]:
         found = (self.operators[child].inlet(parent, operator) for child in children)
         return [inlet for inlet in found if inlet is not None]
+
+    def _keep_order(self, sharers: Sequence[Sequence[str]]) -> None:
+        """Have rows go one record of a key at a time where several operators follow that share a store."""
+        behind: dict[str, set[str]] = {}
+        for name, operator in reversed(self.operators.items()) if sharers else ():
+            names = {child.node.name for child in operator.children}
+            behind[name] = names.union(*(behind.get(child, ()) for child in names))
+            operator.gives_key_once = any(len(behind[name].intersection(group)) > 1 for group in sharers)
 
     def push(self, endpoint: int, rows: Any, *, is_prepared: bool) -> None:
         """Rows of an endpoint, as read, or as they came out of Spark's engine: decoded and timed already."""

@@ -37,6 +37,7 @@ FAILED = object()  # what stands in for the result of a function that raised
 class Operator:
     gives_each = False  # of a table: every update, not the last of each key in a round (`core.topology.emission`)
     passing: Collection[bytes] = ()  # of a table that gives each: the keys that came and went within the round
+    gives_key_once = False  # at a time: several processors that share a store follow, and each record of a key goes through all
 
     def __init__(self, node: Node, context: Context) -> None:
         self.node = node
@@ -62,10 +63,14 @@ class Operator:
         """What takes the rows of `operator`, which processes (the end of) `parent`; None where they are not pushed."""
         return self
 
-    def forward(self, rows: Rows) -> None:
-        if len(rows):
+    def forward(self, rows: Rows, to: str | None = None) -> None:
+        """Push rows on to all operators that follow, or to the one named `to`."""
+        if not len(rows):
+            return
+        for part in rows.with_distinct_keys() if self.gives_key_once else (rows,):
             for child in self.children:
-                child.push(rows)
+                if to is None or child.node.name == to:
+                    child.push(part)
 
     @property
     def database(self) -> Any:

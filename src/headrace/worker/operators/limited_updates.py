@@ -1,13 +1,17 @@
 """`suppress(hr.until_time_limit(...))`: of each key at most one update in a length of event time, the newest one.
 
-A key's update waits until the task's watermark, as it was before the round, is the limit past it; those that come meanwhile
-take its place. So a value is at most the limit behind, and what waits is one value for a key, in the store. An event timer for
+A key's update waits until time is the limit past it; those that come meanwhile take its place. As in Kafka Streams time is the
+highest that the updates had up to there, one after the other, so that a round that reads much gives what many rounds would. It
+is the task's watermark, too, as it was before the round: so what waits is given though no update follows. An event timer for
 each key that waits makes a round run for it. Store: key, of windows key | start and end -> time of the update, 8 bytes, 1 and
 its value, or 0 for a deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +19,20 @@ from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, tim
 from headrace.model.table_operators import LimitUpdates
 from headrace.serdes.windowed import TIMES_BYTES
 from headrace.worker.operators.base import Context, Due, GatheringOperator, binary_field, rows_of_timers
+from headrace.worker.operators.entry_times import NO_TIME_US
+from headrace.worker.operators.stateless import merged_by_rank
 from headrace.worker.operators.suppress import timer_owner
-from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Rows
 
 _VALUE, _DELETION = b"\1", b"\0"
+
+
+class _Waiting(NamedTuple):
+    """The newest update of a key, and when it is given; None for a deletion."""
+
+    due_us: int
+    time_us: int
+    value: bytes | None
 
 
 class LimitUpdatesOperator(GatheringOperator):
@@ -37,17 +50,61 @@ class LimitUpdatesOperator(GatheringOperator):
     def finish(self) -> None:
         if not self.held:
             return
-        rows = Rows.concat(self.release())
-        firsts = dict(zip(reversed(rows.key.bytes()[0].to_pylist()), reversed(rows.timestamp_us.tolist()), strict=True))
-        last = last_per_key(rows)
-        keys = last.key.bytes()[0].to_pylist()
-        parts = [self._parts(key) for key in keys]
-        layouts = [state_key(*each) for each in parts]
-        updates = zip(keys, parts, layouts, last.value.bytes()[0].to_pylist(), last.timestamp_us.tolist(), strict=True)
-        for (key, (routed, sub), layout, value, time_us), waiting in zip(updates, self.database.get_many(layouts), strict=True):
-            self.database.put(layout, time_bytes(time_us) + (_DELETION if value is None else _VALUE + value))
-            if waiting is None:
-                self.context.timers.set(self._owner, routed, sub.hex(), "event", firsts[key] + self.node.limit_us)
+        rows = merged_by_rank(self.release())
+        keys, times, ranks = rows.key.bytes()[0].to_pylist(), rows.timestamp_us.tolist(), rows.rank.tolist()
+        now_us = NO_TIME_US if self.context.watermark_us is None else self.context.watermark_us
+        waiting = self._waiting(keys, max(now_us, *times))
+        known = dict(waiting)
+        turns = [(one.due_us, key) for key, one in waiting.items()]
+        heapify(turns)
+        given: list[tuple[bytes, _Waiting, int]] = []
+        for key, value, time_us, rank in zip(keys, rows.value.bytes()[0].to_pylist(), times, ranks, strict=True):
+            before, now_us = waiting.get(key), max(now_us, time_us)
+            due_us = time_us + self.node.limit_us if before is None else before.due_us
+            waiting[key] = _Waiting(due_us, time_us, value)
+            if before is None:
+                heappush(turns, (due_us, key))
+            while turns and turns[0][0] <= now_us:
+                _, ready = heappop(turns)
+                given.append((ready, waiting.pop(ready), rank))
+        self._keep(dict.fromkeys([*known, *keys]), known, waiting)
+        if given:
+            released = self._rows([(key, one.time_us, one.value) for key, one, _ in given])
+            released.rank = np.array([rank for *_, rank in given], np.int64)
+            self.context.count("updates_released", len(given))
+            self.forward(released)
+
+    def _waiting(self, keys: Sequence[bytes], until_us: int) -> dict[bytes, _Waiting]:
+        """What waits of `keys`, and of others what is due by then, which is taken out."""
+        timers, found = self.context.timers, dict[bytes, _Waiting]()
+        due = {routed + bytes.fromhex(sub): at_us for at_us, routed, sub, _ in self._taken(until_us)}
+        wanted = list(dict.fromkeys([*keys, *due]))
+        parts = [self._parts(key) for key in wanted]
+        for key, (routed, sub), stored in zip(wanted, parts, self._stored(parts), strict=True):
+            if stored is not None:
+                due_us = due.get(key) if key in due else timers.at(self._owner, routed, sub.hex(), "event")
+                assert due_us is not None, "what waits has a timer"
+                found[key] = _Waiting(due_us, time_from(stored[:TIME_BYTES]), _value_of(stored))
+        return found
+
+    def _taken(self, until_us: int) -> list[Due]:
+        timers = self.context.timers
+        return timers.take(self._owner) if self._owner in timers.due("event", until_us) else []
+
+    def _stored(self, parts: Sequence[tuple[bytes, bytes]]) -> list[bytes | None]:
+        found: list[bytes | None] = self.database.get_many([state_key(*each) for each in parts])
+        return found
+
+    def _keep(self, keys: Iterable[bytes], known: Mapping[bytes, _Waiting], waiting: Mapping[bytes, _Waiting]) -> None:
+        """Store what waits now of `keys`; `known` waited before."""
+        for key in keys:
+            (routed, sub), now = self._parts(key), waiting.get(key)
+            if now is None:
+                self.database.delete(state_key(routed, sub))
+                continue
+            self.database.put(state_key(routed, sub), time_bytes(now.time_us) + _stored_value(now.value))
+            if key not in known or known[key].due_us != now.due_us:
+                self.context.timers.set(self._owner, routed, sub.hex(), "event", now.due_us)
 
     def _parts(self, key: bytes) -> tuple[bytes, bytes]:
         """The key that the task has read records by, and what tells its entries apart."""
@@ -55,20 +112,25 @@ class LimitUpdatesOperator(GatheringOperator):
 
     def fire(self, due: list[Due], until_us: Mapping[str, int]) -> tuple[str, int]:
         """Give what has waited long enough, by time and key; the number of these."""
-        given: list[tuple[int, bytes, bytes]] = []  # when it was due, its key, what is stored
-        for at_us, routed, name, _ in due:
-            sub = bytes.fromhex(name)
-            layout = state_key(routed, sub)
-            stored = self.database.get(layout)
+        parts = [(routed, bytes.fromhex(sub)) for _, routed, sub, _ in sorted(due, key=itemgetter(0, 1, 2))]
+        given: list[tuple[bytes, int, bytes | None]] = []
+        for (routed, sub), stored in zip(parts, self._stored(parts), strict=True):
             if stored is not None:
-                self.database.delete(layout)
-                given.append((at_us, routed + sub, stored))
+                self.database.delete(state_key(routed, sub))
+                given.append((routed + sub, time_from(stored[:TIME_BYTES]), _value_of(stored)))
         if given:
-            self.forward(self._rows(sorted(given)))
+            self.forward(self._rows(given))
         return "updates_released", len(given)
 
-    def _rows(self, given: Sequence[tuple[int, bytes, bytes]]) -> Rows:
-        keys = binary_field(self.node.key, [key for _, key, _ in given])
-        values = [stored[TIME_BYTES + 1 :] if stored[TIME_BYTES:][:1] == _VALUE else None for *_, stored in given]
-        times = np.array([time_from(stored[:TIME_BYTES]) for *_, stored in given], np.int64)
-        return rows_of_timers(times, keys, binary_field(self.node.value, values))
+    def _rows(self, given: Sequence[tuple[bytes, int, bytes | None]]) -> Rows:
+        keys = binary_field(self.node.key, [key for key, *_ in given])
+        values = binary_field(self.node.value, [value for *_, value in given])
+        return rows_of_timers(np.array([time_us for _, time_us, _ in given], np.int64), keys, values)
+
+
+def _stored_value(value: bytes | None) -> bytes:
+    return _DELETION if value is None else _VALUE + value
+
+
+def _value_of(stored: bytes) -> bytes | None:
+    return stored[TIME_BYTES + 1 :] if stored[TIME_BYTES : TIME_BYTES + 1] == _VALUE else None

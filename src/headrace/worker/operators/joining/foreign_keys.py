@@ -182,15 +182,14 @@ class ForeignKeyJoin(JoinWithTable):
                 yield _Result(at, kept.row, kept.version, kept.settled_us, kept.value, right[key])
 
     def _last_of(self, results: Sequence[_Result], every: Rows) -> list[_Result]:
-        """The last result of each row, per foreign key: what a task gives is that of its keys, each alone. That
-        of a right row's update is as late as the left row if this came after it."""
-        keys, ranks, times = every.key.bytes()[0].to_pylist(), every.rank.tolist(), every.timestamp_us.tolist()
+        """The last result of each row, per foreign key: what a task gives is that of its keys, each alone. All of them have
+        what both sides came to; where the left row came after the right one's update, its result is the last."""
+        keys, ranks = every.key.bytes()[0].to_pylist(), every.rank.tolist()
         last: dict[tuple[bytes | None, bytes], _Result] = {}
         for one in results:
             before = last.get((keys[one.at], one.row))
-            if before is not None and ranks[before.at] > ranks[one.at]:
-                one = msgspec.structs.replace(one, other_us=times[before.at])
-            last[keys[one.at], one.row] = one
+            if before is None or ranks[before.at] <= ranks[one.at]:
+                last[keys[one.at], one.row] = one
         return list(last.values())
 
     def _give(self, every: Rows, results: Sequence[_Result]) -> None:

@@ -27,6 +27,7 @@ from headrace.worker.operators.expiry import count_expired, expire, outlasting
 from headrace.worker.operators.joining.join_pairs import Entries, pairs_of
 from headrace.worker.operators.joining.joins import JoinOperator
 from headrace.worker.operators.joining.origins import SUB_BYTES, origin_subs
+from headrace.worker.operators.stateless import merged_by_rank
 from headrace.worker.rows import Field, Rows
 
 _LEFT, _RIGHT = 0, 1
@@ -54,6 +55,7 @@ class StreamStreamJoin(JoinOperator):
         super().__init__(node, context)
         self._owner = context.program.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
+        self._alone: list[Rows] = []  # the results of records without a key
         self._open_us = node.open_us  # of each side
         self._reach_us = (node.before_us, node.after_us), (node.after_us, node.before_us)  # from a record of each side
 
@@ -79,7 +81,7 @@ class StreamStreamJoin(JoinOperator):
                 self._held[side].append(replace(mine, key=key, value=value, headers=None))
 
     def _without_keys(self, sides: Sequence[int], rows: Rows) -> Rows:
-        """Give what records without a key give alone; the other ones."""
+        """The records that have a key; what the others give alone is given when the batch ends."""
         null = rows.key.is_null()
         alone, emitting = rows.where(null), [side for side in sides if side in _EMITTING[self.node.kind]]
         if not emitting:
@@ -89,10 +91,16 @@ class StreamStreamJoin(JoinOperator):
             values = alone.value.bytes()[0].to_pylist()
             left, right = ([values[at] if own == side else None for at, own in places] for side in (_LEFT, _RIGHT))
             rows_alone = replace(alone.take(np.array([at for at, _ in places])), headers=None)
-            self._give(rows_alone, pa.array(left, pa.binary()), pa.array(right, pa.binary()))
+            self._alone.append(self._joined(rows_alone, pa.array(left, pa.binary()), pa.array(right, pa.binary())))
         return rows.where(~null)
 
+    def batch_end(self) -> None:
+        if self._alone:
+            alone, self._alone = self._alone, []
+            self.forward(merged_by_rank(alone))
+
     def finish(self) -> None:
+        self.batch_end()
         batches = [(side, rows) for side in (_LEFT, _RIGHT) for rows in self._held[side]]
         if not batches:
             return
@@ -166,9 +174,12 @@ class StreamStreamJoin(JoinOperator):
         return self.context.database(self.node.stores[side].kept_in)
 
     def _give(self, rows: Rows, left: Any, right: Any) -> None:
-        """Join the values, which are binary arrays."""
+        self.forward(self._joined(rows, left, right))
+
+    def _joined(self, rows: Rows, left: Any, right: Any) -> Rows:
+        """What the joiner makes of values, which are binary arrays."""
         of_left, of_right = self.node.stores
-        self.forward(self.results(rows, Field(of_left.value, raw=left), Field(of_right.value, raw=right)))
+        return self.results(rows, Field(of_left.value, raw=left), Field(of_right.value, raw=right))
 
     def _wake(self, keys: Sequence[bytes], key_of: Any, side_of: Any, times: Any) -> None:
         """Set the timer of each key that has new entries which give a result when their windows close."""

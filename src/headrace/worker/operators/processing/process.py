@@ -323,10 +323,7 @@ class ProcessOperator(Punctuating, Operator):
             self.context.count(f"{self.node.name}.{name}", by)
         held, self.held = self.held, []
         for to in dict.fromkeys(entry[0] for entry in held):
-            rows = self._rows([entry for entry in held if entry[0] == to])
-            for child in self.children:
-                if to is None or child.node.name == to:
-                    child.push(rows)
+            self.forward(self._rows([entry for entry in held if entry[0] == to]), to)
 
     def _rows(self, entries: list[Any]) -> Rows:
         where = np.array([entry[5] for entry in entries], np.int64)

@@ -8,7 +8,7 @@ those that are left are set again, and fire in the next round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -47,6 +47,8 @@ class Timers:
         self._context = context
         self.earliest = earliest
         self._removed: set[str] = set()
+        self._due: dict[str, list[tuple[Due, bytes]]] | None = None  # by operator, each with its place in the index
+        self._due_for: tuple[str, int] = ("", 0)  # the clock, and up to which µs
 
     def set(self, operator: str, key: bytes, name: str, clock: str, at_us: int) -> None:
         """Set it: a timer of the same key, operator, clock and name is replaced."""
@@ -57,6 +59,7 @@ class Timers:
         by_key.put(layout, time_bytes(at_us))
         index = self._context.database(f"~timers.{clock}")
         index.put(time_key(key, at_us, _rest(digest, key)), msgspec.msgpack.encode((operator, key, name)))
+        self._has_changed(clock, at_us)
         before = self.earliest[clock]
         self.earliest[clock] = at_us if before is None else min(before, at_us)
 
@@ -74,28 +77,43 @@ class Timers:
 
     def _forget(self, stored: bytes | None, key: bytes, clock: str, digest: bytes) -> None:
         if stored is not None:
-            self._context.database(f"~timers.{clock}").delete(time_key(key, time_from(stored), _rest(digest, key)))
+            at_us = time_from(stored)
+            self._context.database(f"~timers.{clock}").delete(time_key(key, at_us, _rest(digest, key)))
             self._removed.add(clock)
+            self._has_changed(clock, at_us)
 
-    def due(self, clock: str, until_us: int | None) -> list[tuple[int, str, bytes, str]]:
-        """Take out all timers that are due: (time, operator, key, name), in order of time."""
+    def _has_changed(self, clock: str, at_us: int) -> None:
+        if clock == self._due_for[0] and at_us <= self._due_for[1]:
+            self._due = None
+
+    def due(self, clock: str, until_us: int | None) -> Collection[str]:
+        """The operators that have timers which are due."""
         earliest = self.earliest[clock]
         if until_us is None or earliest is None or earliest > until_us:
-            return []
-        index = self._context.database(f"~timers.{clock}")
-        by_key = self._context.database("~timers")
-        found = []
-        for layout, value in due_entries(index, until_us):
-            operator, key, name = _ENTRY.decode(value)
+            return ()
+        if self._due is None or self._due_for != (clock, until_us):
+            self._due, self._due_for = {}, (clock, until_us)
+            self._removed.add(clock)  # where none is found, the earliest was of a task that this one was made of
+            for layout, value in due_entries(self._context.database(f"~timers.{clock}"), until_us):
+                operator, key, name = _ENTRY.decode(value)
+                self._due.setdefault(operator, []).append(((time_of(layout), key, name, clock), layout))
+        return self._due
+
+    def take(self, operator: str) -> list[Due]:
+        """Take out the timers of an operator that `due` has found, in order of time."""
+        assert self._due is not None, "`due` comes first"
+        taken = sorted(self._due.pop(operator))
+        clock = self._due_for[0]
+        index, by_key = self._context.database(f"~timers.{clock}"), self._context.database("~timers")
+        for (_, key, name, _), layout in taken:
             index.delete(layout)
             by_key.delete(state_key(key, _digest(operator, clock, name)))
-            found.append((time_of(layout), operator, key, name))
-        self._removed.add(clock)
-        return sorted(found)
+        return [due for due, _ in taken]
 
     def include(self, others: Timers) -> None:
         """Count what was set and deleted through `others` for these: the next one that is due may be another."""
         self._removed |= others._removed
+        self._due = None
 
     def settle(self) -> None:
         """At the end of a round: where timers were taken out, look for the next one that is due."""
