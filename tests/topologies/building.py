@@ -62,6 +62,16 @@ def _flat_map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: 
     return parents[0].flat_map_values(function, value=hr.Json(), name=f"n{number}")
 
 
+def _map(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    function = _called(number, lambda r: (f.new_key(r.value, node["by"]), f.doubled(r.value, node["by"])))
+    return parents[0].map(function, key=hr.String(), value=hr.Json(), name=f"n{number}")
+
+
+def _flat_map(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    function = _called(number, lambda r: f.pairs(r.value, node["by"]))
+    return parents[0].flat_map(function, key=hr.String(), value=hr.Json(), name=f"n{number}")
+
+
 def _select_key(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
     function = _called(number, lambda r: f.new_key(r.value, node["by"]))
     return parents[0].select_key(function, key=hr.String(), name=f"n{number}")
@@ -229,6 +239,8 @@ _BUILT = {
     "map_values": _map_values,
     "table_map": _map_values,
     "flat_map_values": _flat_map_values,
+    "map": _map,
+    "flat_map": _flat_map,
     "select_key": _select_key,
     "merge": _merge,
     "branch": _branch,

@@ -40,7 +40,12 @@ class Drawn:
         partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
         keys = {"max_records_per_round": self.cut, "containers": self.containers}
         keys |= {"elasticity_factor": self.factor, "task_threads": self.threads}
-        return Spec(name, partitions, nodes_of(self.steps, is_accepted), keys)
+        nodes = nodes_of(self.steps, is_accepted)
+        for node in nodes:
+            # With a smaller factor punctuations may be called once more for some keys.
+            if self.factors and node.get("how") == "punctuated":
+                node["how"] = "count"
+        return Spec(name, partitions, nodes, keys)
 
     def records(self, spec: Spec) -> list[tuple[str, str | None, Any, int]]:
         return sent_of(spec.inputs, self.sent)

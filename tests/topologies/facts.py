@@ -98,6 +98,10 @@ _GIVEN: dict[str, Any] = {
     "branch": lambda node, fact, count: [fact] if f.taken(fact.value, node["by"]) else [],
     "map_values": lambda node, fact, count: [replace(fact, value=f.doubled(fact.value, node["by"]))],
     "flat_map_values": lambda node, fact, count: [replace(fact, value=v) for v in f.several(fact.value, node["by"])],
+    "map": lambda node, fact, count: [
+        replace(fact, key=f.new_key(fact.value, node["by"]), value=f.doubled(fact.value, node["by"]))
+    ],
+    "flat_map": lambda node, fact, count: [replace(fact, key=k, value=v) for k, v in f.pairs(fact.value, node["by"])],
     "select_key": lambda node, fact, count: [replace(fact, key=f.new_key(fact.value, node["by"]))],
     "merge": lambda node, fact, count: [fact],
     "repartition": _repartitioned,

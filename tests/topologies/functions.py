@@ -40,6 +40,11 @@ def several(value: Value, by: int) -> list[Value]:
     return [{"id": ident(value), "n": number(value) + more} for more in range(number(value) % by)]
 
 
+def pairs(value: Value, by: int) -> list[tuple[str | None, Value]]:
+    """Keys and values, of which some have the same key."""
+    return [(new_key(one, by), one) for one in several(value, by)]
+
+
 def new_key(value: Value, by: int) -> str | None:
     return None if number(value) % 11 == 0 else f"g{number(value) % by}"
 

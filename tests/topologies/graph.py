@@ -274,6 +274,8 @@ class Graph:
         "branch": _stateless,
         "map_values": _stateless,
         "flat_map_values": _stateless,
+        "map": _stateless,
+        "flat_map": _stateless,
         "select_key": _stateless,
         "merge": _merge,
         "process": _process,
@@ -318,6 +320,8 @@ _STATELESS: Mapping[str, Callable[[Row, int], Iterable[Row]]] = {
     "branch": lambda row, by: [row] if f.taken(row.value, by) else [],
     "map_values": lambda row, by: [replace(row, value=f.doubled(row.value, by))],
     "flat_map_values": lambda row, by: [replace(row, value=value) for value in f.several(row.value, by)],
+    "map": lambda row, by: [replace(row, key=f.new_key(row.value, by), value=f.doubled(row.value, by))],
+    "flat_map": lambda row, by: [replace(row, key=key, value=value) for key, value in f.pairs(row.value, by)],
     "select_key": lambda row, by: [replace(row, key=f.new_key(row.value, by))],
 }
 _VIEWS: Mapping[str, Callable[[Any, int], Any]] = {

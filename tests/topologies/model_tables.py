@@ -327,7 +327,7 @@ class Sessions(Operator):
 
 
 class TimeLimit(Operator):
-    """Of each key the newest update, once the first that waits has waited long enough: by the times of the updates, one after
+    """Of each key the newest update, once the first that waits has waited long enough: by the times of its updates, one after
     the other, and by the watermark."""
 
     def __init__(self, number: float, limit_us: int) -> None:
@@ -342,25 +342,22 @@ class TimeLimit(Operator):
 
     def finish(self) -> None:
         held, self._held = sorted(self._held, key=lambda row: row.rank), []
-        times = [] if self.watermark_us is None else [self.watermark_us]
         for row in held:
-            times.append(row.time_us)
             due_us = self._waiting[row.key][0] if row.key in self._waiting else row.time_us + self._limit_us
             self._waiting[row.key] = due_us, row
-            self._give(max(times), row.rank)
-
-    def _give(self, now_us: int, rank: int) -> bool:
-        ready = [key for key, (due_us, _) in self._waiting.items() if due_us <= now_us]
-        for key in sorted(ready, key=lambda key: (self._waiting[key][0], key)):
-            self.emit(replace(self._waiting.pop(key)[1], rank=rank, origin=None))
-        return bool(ready)
+            if due_us <= max([row.time_us] + ([] if self.watermark_us is None else [self.watermark_us])):
+                del self._waiting[row.key]
+                self.emit(replace(row, origin=None))
 
     def due(self) -> int | None:
         return min((due_us for due_us, _ in self._waiting.values()), default=None)
 
     def close(self) -> bool:
         assert self.watermark_us is not None
-        return self._give(self.watermark_us, -1)
+        ready = [key for key, (due_us, _) in self._waiting.items() if due_us <= self.watermark_us]
+        for key in sorted(ready, key=lambda key: (self._waiting[key][0], key)):
+            self.emit(replace(self._waiting.pop(key)[1], rank=-1, origin=None))
+        return bool(ready)
 
 
 class Suppress(Operator):

@@ -68,6 +68,8 @@ _OPS = {  # and how often they are drawn
     "merge": 2,
     "branch": 1,
     "flat_map_values": 1,
+    "map": 1,
+    "flat_map": 1,
     "repartition": 2,
     "aggregate": 3,
     "to_table": 2,
@@ -89,6 +91,7 @@ _OPS = {  # and how often they are drawn
 }
 OPS = tuple(op for op, times in _OPS.items() for _ in range(times))
 _OF_TABLES = ("join_tables", "to_stream", "table_filter", "table_map", "suppress", "group_table", "join_foreign", "limit")
+_GIVING_SEVERAL = ("join_stream", "flat_map_values", "flat_map", "merge", "share")  # of one record
 PARTITIONERS = (None, None, None, "one", "some", "several")
 
 
@@ -157,6 +160,10 @@ def _rekeyed(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> b
     return True
 
 
+def _rekeyed_and_mapped(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
+    return _rekeyed(node, nodes, other, digits) and _mapped(node, nodes, other, digits)
+
+
 def _merge(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
     if not _second(node, nodes, other, "stream"):
         return False
@@ -167,7 +174,7 @@ def _merge(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> boo
 def _have_order(nodes: Sequence[Node], one: int, other: int) -> bool:
     """Where several come of one record, those that come on two ways have no order among each other."""
     both = _on_the_way_to(nodes, one) & _on_the_way_to(nodes, other)
-    return not any(nodes[number]["op"] in ("join_stream", "flat_map_values") for number in both)
+    return not any(nodes[number]["op"] in _GIVING_SEVERAL for number in both)
 
 
 def _on_the_way_to(nodes: Sequence[Node], number: int) -> set[int]:
@@ -317,6 +324,8 @@ def _to_stream(node: Node, nodes: Sequence[Node], other: int, digits: Digits) ->
 _MADE: dict[str, Callable[[Node, Sequence[Node], int, Digits], bool]] = {
     "map_values": _mapped,
     "flat_map_values": _mapped,
+    "map": _rekeyed_and_mapped,
+    "flat_map": _rekeyed_and_mapped,
     "table_map": _mapped,
     "process": _process,
     "share": _share,

@@ -94,8 +94,8 @@ class KTable(TableJoins, Displayable):
         The result of a window comes once, when no record can change it any more: when the watermark has come to the window's
         end and its `grace`, which has to be given. A window that has not closed when the job ends stays open until it resumes.
 
-        With a time limit an update waits until the times of the updates, or the watermark, are the limit past it, and the next
-        ones of its key take its place: at most one comes in that time, the newest. A deletion is an update too. What waits is
+        With a time limit an update waits until the time of its key's updates, or the watermark, is the limit past it, and the
+        next ones of its key take its place: at most one comes in that time, the newest. A deletion is an update too. What waits is
         in the store, one value for a key.
         """
         if isinstance(until, UntilTimeLimit):

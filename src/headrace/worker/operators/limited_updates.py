@@ -1,15 +1,14 @@
 """`suppress(hr.until_time_limit(...))`: of each key at most one update in a length of event time, the newest one.
 
-A key's update waits until time is the limit past it; those that come meanwhile take its place. As in Kafka Streams time is the
-highest that the updates had up to there, one after the other, so that a round that reads much gives what many rounds would. It
-is the task's watermark, too, as it was before the round: so what waits is given though no update follows. An event timer for
-each key that waits makes a round run for it. Store: key, of windows key | start and end -> time of the update, 8 bytes, 1 and
+A key's update waits until time is the limit past it; those that come meanwhile take its place. Time is that of the key's own
+updates, one after the other, so that a round that reads much gives what many rounds would; and the task's watermark, as it was
+before the round, so that what waits is given though no update follows. An event timer for each key that waits makes a round run
+for it. Store: key, of windows key | start and end -> time of the update, 8 bytes, 1 and
 its value, or 0 for a deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, tim
 from headrace.model.table_operators import LimitUpdates
 from headrace.serdes.windowed import TIMES_BYTES
 from headrace.worker.operators.base import Context, Due, GatheringOperator, binary_field, rows_of_timers
-from headrace.worker.operators.entry_times import NO_TIME_US
 from headrace.worker.operators.stateless import merged_by_rank
 from headrace.worker.operators.suppress import timer_owner
 from headrace.worker.rows import Rows
@@ -52,59 +50,54 @@ class LimitUpdatesOperator(GatheringOperator):
             return
         rows = merged_by_rank(self.release())
         keys, times, ranks = rows.key.bytes()[0].to_pylist(), rows.timestamp_us.tolist(), rows.rank.tolist()
-        now_us = NO_TIME_US if self.context.watermark_us is None else self.context.watermark_us
-        waiting = self._waiting(keys, max(now_us, *times))
-        known = dict(waiting)
-        turns = [(one.due_us, key) for key, one in waiting.items()]
-        heapify(turns)
-        given: list[tuple[bytes, _Waiting, int]] = []
+        known = self._known(list(dict.fromkeys(keys)))
+        waiting, given = dict(known), list[tuple[bytes, int, bytes | None]]()
+        at_ranks: list[int] = []
         for key, value, time_us, rank in zip(keys, rows.value.bytes()[0].to_pylist(), times, ranks, strict=True):
-            before, now_us = waiting.get(key), max(now_us, time_us)
+            before = waiting[key]
             due_us = time_us + self.node.limit_us if before is None else before.due_us
-            waiting[key] = _Waiting(due_us, time_us, value)
-            if before is None:
-                heappush(turns, (due_us, key))
-            while turns and turns[0][0] <= now_us:
-                _, ready = heappop(turns)
-                given.append((ready, waiting.pop(ready), rank))
-        self._keep(dict.fromkeys([*known, *keys]), known, waiting)
+            waiting[key] = None if due_us <= self._now_us(time_us) else _Waiting(due_us, time_us, value)
+            if waiting[key] is None:
+                given.append((key, time_us, value))
+                at_ranks.append(rank)
+        self._keep(known, waiting)
         if given:
-            released = self._rows([(key, one.time_us, one.value) for key, one, _ in given])
-            released.rank = np.array([rank for *_, rank in given], np.int64)
+            released = self._rows(given)
+            released.rank = np.array(at_ranks, np.int64)
             self.context.count("updates_released", len(given))
             self.forward(released)
 
-    def _waiting(self, keys: Sequence[bytes], until_us: int) -> dict[bytes, _Waiting]:
-        """What waits of `keys`, and of others what is due by then, which is taken out."""
-        timers, found = self.context.timers, dict[bytes, _Waiting]()
-        due = {routed + bytes.fromhex(sub): at_us for at_us, routed, sub, _ in self._taken(until_us)}
-        wanted = list(dict.fromkeys([*keys, *due]))
-        parts = [self._parts(key) for key in wanted]
-        for key, (routed, sub), stored in zip(wanted, parts, self._stored(parts), strict=True):
+    def _now_us(self, time_us: int) -> int:
+        watermark_us = self.context.watermark_us
+        return time_us if watermark_us is None else max(time_us, watermark_us)
+
+    def _known(self, keys: Sequence[bytes]) -> dict[bytes, _Waiting | None]:
+        """What waits of each key."""
+        parts, found = [self._parts(key) for key in keys], dict[bytes, _Waiting | None]()
+        for key, (routed, sub), stored in zip(keys, parts, self._stored(parts), strict=True):
+            found[key] = None
             if stored is not None:
-                due_us = due.get(key) if key in due else timers.at(self._owner, routed, sub.hex(), "event")
+                due_us = self.context.timers.at(self._owner, routed, sub.hex(), "event")
                 assert due_us is not None, "what waits has a timer"
                 found[key] = _Waiting(due_us, time_from(stored[:TIME_BYTES]), _value_of(stored))
         return found
-
-    def _taken(self, until_us: int) -> list[Due]:
-        timers = self.context.timers
-        return timers.take(self._owner) if self._owner in timers.due("event", until_us) else []
 
     def _stored(self, parts: Sequence[tuple[bytes, bytes]]) -> list[bytes | None]:
         found: list[bytes | None] = self.database.get_many([state_key(*each) for each in parts])
         return found
 
-    def _keep(self, keys: Iterable[bytes], known: Mapping[bytes, _Waiting], waiting: Mapping[bytes, _Waiting]) -> None:
-        """Store what waits now of `keys`; `known` waited before."""
-        for key in keys:
-            (routed, sub), now = self._parts(key), waiting.get(key)
-            if now is None:
+    def _keep(self, known: Mapping[bytes, _Waiting | None], waiting: Mapping[bytes, _Waiting | None]) -> None:
+        """Store what waits now; `known` waited before."""
+        timers = self.context.timers
+        for key, now in waiting.items():
+            (routed, sub), before = self._parts(key), known[key]
+            if now is not None:
+                self.database.put(state_key(routed, sub), time_bytes(now.time_us) + _stored_value(now.value))
+                if before is None or before.due_us != now.due_us:
+                    timers.set(self._owner, routed, sub.hex(), "event", now.due_us)
+            elif before is not None:
                 self.database.delete(state_key(routed, sub))
-                continue
-            self.database.put(state_key(routed, sub), time_bytes(now.time_us) + _stored_value(now.value))
-            if key not in known or known[key].due_us != now.due_us:
-                self.context.timers.set(self._owner, routed, sub.hex(), "event", now.due_us)
+                timers.delete(self._owner, routed, sub.hex(), "event")
 
     def _parts(self, key: bytes) -> tuple[bytes, bytes]:
         """The key that the task has read records by, and what tells its entries apart."""
