@@ -1,4 +1,5 @@
-"""An application that spark-submit runs on a cluster, in client mode: on the master that it is given."""
+"""An application that spark-submit runs on a cluster, in client mode: on the master that it is given, with workers that see
+nothing of the driver but what is installed and the folder of the state."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.adapters.spark.standalone import StandaloneCluster
+from cluster.conftest import need_machines
+from cluster.machines import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 WAIT_S = 200.0
@@ -26,7 +28,7 @@ from rates import labels  # what it imports is beside this file too
 
 SESSION = {session}
 app = hr.App(
-    sys.argv[1], sys.argv[2], spark=SESSION, local_store_dir=sys.argv[3], state_uri=sys.argv[4], location_id="env:NODE"
+    sys.argv[1], sys.argv[2], spark=SESSION, local_store_dir=sys.argv[3], state_uri=sys.argv[4]
 )
 words = app.stream(f"{{sys.argv[1]}}-words", key=hr.String(), value=hr.Json("n int")).filter("value.n > 2")
 labelled = words.map_values(lambda record: labels.label(record.value["n"]), value=hr.String())
@@ -44,25 +46,23 @@ SESSIONS = {
 }
 
 
+NODES = ("node-2", "node-3")
+
+
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    """Two workers of this machine, each a place of its own by its environment."""
-    folder = tmp_path_factory.mktemp("submitted")
-    with StandaloneCluster(folder) as cluster:
-        for number in (2, 3):
-            cluster.add_worker(f"node-{number}", f"127.0.0.{number}", folder / f"node-{number}", {"NODE": f"node-{number}"})
-        for number in (2, 3):
-            cluster.wait_for(f"node-{number}")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    need_machines()
+    with Cluster(tmp_path_factory.mktemp("submitted"), NODES) as cluster:
         yield cluster
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_it_runs_on_the_master_that_was_given(
-    kind: str, machines: StandaloneCluster, kafka_server: Any, tmp_path: Path
+    kind: str, machines: Cluster, kafka_server: Any
 ) -> None:
     name, system = f"submitted-{list(SESSIONS).index(kind)}", f"kafka://{kafka_server.bootstrap}"
-    app = tmp_path / "app"
+    app = machines.driver / name
     (app / "rates").mkdir(parents=True)
     (app / "flights.py").write_text(APP.format(session=SESSIONS[kind]))
     (app / "rates" / "__init__.py").write_text("")
@@ -75,7 +75,7 @@ def test_it_runs_on_the_master_that_was_given(
     scripts, source = sysconfig.get_path("scripts"), Path(hr.__file__).parents[1]
     small = "--driver-memory 512m --executor-memory 512m --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false"
     given = f"--master {machines.master} {small} $(headrace submit-args --kafka)"
-    arguments = f"{name} {system} {tmp_path / 'stores'} {tmp_path / 'state'}"
+    arguments = f"{name} {system} {machines.own / 'stores'} {machines.shared}"
     done = subprocess.run(
         ["/bin/sh", "-c", f"HEADRACE_SPARK__master='local[2]' spark-submit {given} flights.py {arguments}"],
         cwd=app,
@@ -85,6 +85,9 @@ def test_it_runs_on_the_master_that_was_given(
             "PYTHONPATH": str(source),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(machines.driver / "tmp"),
+            "TMPDIR": str(machines.driver / "tmp"),
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={machines.driver / 'tmp'}",
         },
         capture_output=True,
         text=True,
@@ -98,4 +101,4 @@ def test_it_runs_on_the_master_that_was_given(
     assert found == Counter(("small", "middle", "large")[n % 3] for n in values if n > 2)
     with hr.open_system(system) as kafka:
         model = kafka.job_store(name).job_model()  # type: ignore[attr-defined]  # a part of Streams that users have no use for
-    assert {one.location_id for sub in model.sub_topologies for one in sub.containers} == {"node-2", "node-3"}
+    assert {one.location_id for sub in model.sub_topologies for one in sub.containers} == set(NODES)

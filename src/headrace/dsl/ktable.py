@@ -95,8 +95,8 @@ class KTable(TableJoins, Displayable):
         end and its `grace`, which has to be given. A window that has not closed when the job ends stays open until it resumes.
 
         With a time limit an update waits until the time of its key's updates, or the watermark, is the limit past it, and the
-        next ones of its key take its place: at most one comes in that time, the newest. A deletion is an update too. What waits is
-        in the store, one value for a key.
+        next ones of its key take its place: at most one comes in that time, the newest. A deletion is an update too. What waits
+        is in the store, one value for a key.
         """
         if isinstance(until, UntilTimeLimit):
             return self._limited(until, store, name)
