@@ -14,6 +14,7 @@ from headrace.testing.kafka_server import KafkaServer
 
 PEERS = Path(__file__).with_name("peers")
 QUIX_VERSION = "3.28.1"
+FAUST_VERSION = "0.15.3"
 
 
 @contextmanager
