@@ -1,5 +1,5 @@
-"""The two codes of docs/from-faust.md and of docs/from-quix.md, on one broker: the other framework in an environment of its own,
-then ours."""
+"""The two codes of docs/from-faust.md and of docs/from-quix.md, on one broker: the other framework in an environment of its
+own, then ours."""
 
 from __future__ import annotations
 
