@@ -19,7 +19,10 @@ PAGES = [
 ]
 _PACKAGES = "|".join(sorted(path.stem for path in SOURCE.iterdir() if path.is_dir() or path.suffix == ".py"))
 # Keys of Kafka's and of Kafka Streams', and fields of a configuration.
-NO_NAMES = frozenset({"application.id", "client.id", "config.KEY", "config.max_round_ms"})
+NO_NAMES = frozenset({
+    "application.id", "application.server", "client.id", "dsl.store.suppliers.class", "group.protocol", "config.KEY",
+    "config.max_round_ms",
+})  # fmt: skip
 _DOTTED = re.compile(rf"`(?:headrace\.)?((?:{_PACKAGES})(?:\.\w+)+)(?:\(\))?`")
 
 
