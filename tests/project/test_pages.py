@@ -11,14 +11,13 @@ import pytest
 from project.page_blocks import ROOT, blocks_of, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Their blocks run in test_api_page.py, in examples/test_from_quix.py, and below.
-ELSEWHERE = {"docs/api.md", "docs/from-quix.md", "docs/quickstart.md"}
+# Their blocks run in test_api_page.py, in examples/test_from_faust.py and test_from_quix.py, and below.
+ELSEWHERE = {"docs/api.md", "docs/from-faust.md", "docs/from-quix.md", "docs/quickstart.md"}
 # Blocks that no test can run, each with its reason.
 NOT_RUN = {
     "README.md": 1,
     "docs/benchmarks.md": 14,
     "docs/deploy.md": 5,
-    "docs/from-faust.md": 1,
     "docs/from-kafka-streams.md": 1,
     "docs/groups.md": 6,
     "docs/kafka.md": 2,
