@@ -1,4 +1,4 @@
-"""The two codes of docs/from-faust.md: Faust's worker on a broker, in an environment of its own, and ours with its test driver."""
+"""The two codes of docs/from-faust.md: Faust's worker on a broker, in an environment of its own, and ours with its driver."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def _of_service(service: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -
         yield f"service selector {service['spec']['selector']}"
     for pod in chosen:
         ports = {port for container in pod["spec"]["containers"] for port in _ports(container)}
-        yield from (f"service port {port['targetPort']}" for port in service["spec"]["ports"] if port["targetPort"] not in ports)
+        wanted = [port["targetPort"] for port in service["spec"]["ports"]]
+        yield from (f"service port {port}" for port in wanted if port not in ports)
 
 
 def _ports(container: Mapping[str, Any]) -> set[object]:

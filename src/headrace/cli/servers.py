@@ -44,7 +44,7 @@ def start_kafka(
         _announce_kafka(kafka, folder, json)
         while kafka.pids:
             time.sleep(_LOOK_S)
-        fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}")
+        fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}", "its data is kept: start it again")
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def start_zookeeper(
         _announce_zookeeper(zookeeper, folder, json)
         while zookeeper.pid is not None:
             time.sleep(_LOOK_S)
-        fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}")
+        fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}", "its data is kept: start it again")
 
 
 def _announce_zookeeper(zookeeper: ZooKeeperServer, folder: Path | None, json: bool) -> None:

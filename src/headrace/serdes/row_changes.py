@@ -85,7 +85,10 @@ class Pairs:
         return self.encode_many(as_array(values).to_pylist())
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        raise SchemaError(f"{self.form}: it has no Spark type, and so no Arrow column")
+        raise SchemaError(
+            f"{self.form}: it has no Spark type, and so no Arrow column",
+            "use a function in place of the Spark expression",
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.form == getattr(other, "form", None)

@@ -248,7 +248,10 @@ class TextSchemaSerde(SchemaSerde[C, V]):
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
+            raise SchemaError(
+                f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}",
+                "name a file that is there and that this user may read",
+            ) from None
 
     @property
     def _codec(self) -> C:
@@ -306,7 +309,10 @@ def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
             found[reference.name] = text
         elif reference.name not in seen:
             if len(seen) == REFERENCES_MAX:
-                raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
+                raise SchemaError(
+                    f"a schema that refers to more than {REFERENCES_MAX} others, or to itself",
+                    "put the parts into fewer schemas; none may refer to itself",
+                )
             seen.add(reference.name)
             try:
                 known = registry.connection.version(reference)
