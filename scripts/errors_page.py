@@ -37,17 +37,20 @@ error, with the hint that comes with it; words in capitals and `…` are filled 
 _SAYS = re.compile(
     r"\bexpected\b|\bgive (?:either |--)|\bgoes with\b|; use a|\bstart this with\b|\badd --|\bsay which\b|name it by|: give "
 )
+_GLUED = re.compile(r"[A-Z]{3}[a-z]{3}")  # a word that is filled in, at once before another
 _CAUSED = re.compile(r": (?:…|[A-Z_]+)(?:;.*)?$")
-# What is to be done about each error of a class, where its own hint does not say it.
-OF_CLASS = {
-    "SchemaError": "correct the schema where the message says",
-    "SerdeError": "correct the record, or name the serde that it was written with",
+# What is to be done about an error of a class that has no hint of its own.
+NOTHING_TO_DO = {
     "StoreDamagedError": "nothing: the store is rebuilt from its state files; if it happens again on one host, check its disk",
     "FencedError": "nothing: the driver or the plan that took over continues",
 }
+OF_CLASS = {  # where the message does not say it either
+    "SchemaError": "correct the schema where the message says",
+    "SerdeError": "correct the record, or name the serde that it was written with",
+}
 ABOUT = {
     COMMANDS: "What commands refuse.",
-    USAGE: "Options that do not go together, or a value that an option does not take. The exit code is 2, and nothing was done.\n"
+    USAGE: "Options that do not go together, or a value that an option does not take: exit code 2, and nothing was done.\n"
     "`headrace COMMAND --help` lists the options. What the parser says of unknown options and missing arguments is not here.",
 }
 CLASSES = {
@@ -67,8 +70,9 @@ def texts(node: ast.expr | None, known: Known) -> list[str]:
             return [text]
         case ast.JoinedStr(values=parts):
             return joined([texts(part, known) for part in parts])
-        case ast.FormattedValue(value=ast.Name(id=name) as value) if name.isupper():
-            return texts(value, known) or [placeholder(value)]
+        case ast.FormattedValue(value=ast.Name(id=name) as value) if name.isupper() and name in known:
+            plain = [one for one in known[name] if isinstance(one, ast.Constant | ast.JoinedStr)]
+            return [text for one in plain for text in texts(one, {})] or [placeholder(value)]
         case ast.FormattedValue(value=value):
             return texts(value, known) if isinstance(value, ast.IfExp) else [placeholder(value)]
         case ast.BinOp(op=ast.Add(), left=left, right=right):
@@ -145,7 +149,7 @@ def made(tree: ast.Module, shared: Known) -> Iterator[tuple[str, Row]]:
 
 def hint_text(hint: ast.expr | None, known: Known) -> str:
     """The first hint that the source tells, or that there is one; empty where there is none."""
-    told = [text for text in texts(hint, known) if is_told(text)]
+    told = [text for text in texts(hint, known) if is_told(text) and not _GLUED.search(text)]
     match hint:
         case None | ast.Constant(value=None) | ast.Attribute():  # the last hands on that of another error
             return ""
@@ -161,9 +165,9 @@ def is_told(text: str) -> bool:
 def explained(name: str, row: Row) -> Row:
     """The row with what to do: its hint, else what the message says itself, else what holds for its class."""
     message, hint = row
-    if not hint and (_SAYS.search(message) or name == USAGE):
-        hint = AS_IT_SAYS
-    return message, hint or OF_CLASS.get(name, "") or (CAUSE if _CAUSED.search(message) else "")
+    says = AS_IT_SAYS if name == USAGE or _SAYS.search(message) else ""
+    caused = CAUSE if _CAUSED.search(message) else ""
+    return message, hint or NOTHING_TO_DO.get(name) or says or OF_CLASS.get(name) or caused
 
 
 def cell(text: str) -> str:

@@ -198,7 +198,10 @@ class SchemaSerde(ABC, Generic[C, V]):
             raise SerdeError(str(error)) from None
         language = _LANGUAGES[self.KIND]
         if found.kind != language:
-            raise SerdeError(f"schema {schema_id} of the registry is {found.kind}: expected {language}")
+            raise SerdeError(
+                f"schema {schema_id} of the registry is {found.kind}: expected {language}",
+                "read the stream with the serde of that kind",
+            )
         return found
 
 
