@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from headrace.errors import SerdeError
-from headrace.serdes.row_changes import NOT_OURS
 from headrace.model.serde import Serde
-from headrace.serdes.row_changes import Pairs
+from headrace.serdes.row_changes import NOT_OURS, Pairs
 
 _VERSION = Struct(">QQQ")
 VERSION_BYTES = _VERSION.size
