@@ -41,6 +41,7 @@ def _marked(page: Path) -> Any:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_quickstart_prints_what_it_shows(tmp_path: Path) -> None:
     """A block of text is what the commands above it print last; but times and rates are those of the run."""
     page = ROOT / "docs" / "quickstart.md"
