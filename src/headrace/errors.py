@@ -1,6 +1,6 @@
 """Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on. An error's text has
-up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that says what to do. Nothing here
-is raised for a bug of our own; those are `assert`s."""
+up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that says what to do. A bug
+of our own is an `assert`; where it would show only in what another process gives or stores, an error with the hint `DEFECT`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from headrace.terminal_text import indented, safe_text
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # a frame of a file below it is ours, not the user's
+DEFECT = "this is a defect of Headrace: report it; docs/failures.md says what a report needs"
 _ALIKE = 0.7  # of all letters; at less, words are taken for each other that only share an ending
 
 

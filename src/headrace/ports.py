@@ -289,7 +289,7 @@ class CoordinatorStore(JobReader, Protocol):
     def write_grants(self, epoch: int, grants: Grants) -> None:
         """Put these in force, in place of those that were, read back: an attempt that looks from now on stops if its own is
         not among them."""
-        raise NotSupportedError("this system has no groups: one driver commits each round")
+        raise NotSupportedError("this system has no groups: one driver commits each round", "use Kafka")
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
 

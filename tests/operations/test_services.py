@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import yaml
 
 import headrace as hr
 from headrace.adapters.common.server_process import free_ports
+from support.manifests import loose_ends
 from support.world import Place
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -30,7 +31,7 @@ HEADRACE = [sys.executable, "-c", "from headrace.cli import main; main()"]
 APP = """
 import headrace as hr
 
-app = hr.App({name!r}, system={url!r}, state_uri={state!r}, config={{"spark.master": "local[1]"}})
+app = hr.App({name!r}, system={url!r}, config={{"spark.master": "local[1]"}})
 app.stream({source!r}, key=hr.String()).group_by_key().count(store="seen").to_stream().to({target!r})
 """
 WAIT_S = 100.0
@@ -85,7 +86,7 @@ def written(folder: Path, url: str, name: str) -> None:
     with hr.open_system(url) as system:
         for stream in (source, target):
             system.create_stream(stream, 2)
-    text = APP.format(name=name, url=url, state=str(folder / "state"), source=source, target=target)
+    text = APP.format(name=name, url=url, source=source, target=target)
     (folder / "flights.py").write_text(text, encoding="utf-8")
 
 
@@ -121,20 +122,71 @@ def test_the_unit_runs_is_ready_and_stops_in_time(tmp_path: Path) -> None:
     assert any(line.startswith("{") for line in lines), "as JSON, for the journal"
 
 
+def manifest() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(block("yaml")))
+
+
+def the_set(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = [one["spec"] for one in documents if one["kind"] == "StatefulSet"]
+    return dict(found)
+
+
+def test_every_reference_of_the_manifest_resolves() -> None:
+    assert loose_ends(manifest()) == []
+
+
+def _without_service(documents: list[dict[str, Any]]) -> None:
+    documents[:] = [one for one in documents if one["kind"] != "Service"]
+
+
+def _with_volume(documents: list[dict[str, Any]]) -> None:
+    the_set(documents)["template"]["spec"]["containers"][0]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
+
+
+def _with_probe(documents: list[dict[str, Any]]) -> None:
+    the_set(documents)["template"]["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = "health"
+
+
+def _with_secret(documents: list[dict[str, Any]]) -> None:
+    the_set(documents)["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "kafka"}}]
+
+
+def _with_labels(documents: list[dict[str, Any]]) -> None:
+    the_set(documents)["template"]["metadata"]["labels"] = {"app": "sales"}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (_without_service, ["headless service flights"]),
+        (_with_volume, ["volume logs"]),
+        (_with_probe, ["livenessProbe port health"]),
+        (_with_secret, ["Secret kafka"]),
+        (_with_labels, ["selector {'matchLabels': {'app': 'flights'}}", "service selector {'app': 'flights'}"]),
+    ],
+)
+def test_a_reference_to_nothing_is_found(change: Callable[[list[dict[str, Any]]], None], found: list[str]) -> None:
+    documents = manifest()
+    change(documents)
+    assert loose_ends(documents) == found
+
+
 def test_the_pod_runs_its_probes_are_answered_and_it_stops(tmp_path: Path, on_kafka: Place, real_zookeeper: Any) -> None:
-    manifest = yaml.safe_load(block("yaml"))
-    pod = manifest["spec"]["template"]["spec"]
+    spec = the_set(manifest())
+    pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     (named,) = container["ports"]
     port, name = next(free_ports("127.0.0.1")), f"flights-{os.getpid()}"
     written(tmp_path, on_kafka.url(tmp_path), name)
     # What the kubelet fills in: the pod's name, and what a claim is mounted at.
-    pod_name = f"{manifest['metadata']['name']}-0"
+    pod_name = f"{spec['serviceName']}-0"
     environ = {one["name"]: one.get("value", pod_name) for one in container["env"]}
     assert environ["HEADRACE_METRICS_ADDRESS"] == f"0.0.0.0:{named['containerPort']}"
-    (mount,), (claim,) = container["volumeMounts"], manifest["spec"]["volumeClaimTemplates"]
+    (mount,), (claim,) = container["volumeMounts"], spec["volumeClaimTemplates"]
     assert mount["name"] == claim["metadata"]["name"] and mount["mountPath"] == environ["HEADRACE_LOCAL_STORE_DIR"]
+    assert environ["HEADRACE_STATE_URI"].startswith("s3://")
     environ |= {"HEADRACE_METRICS_ADDRESS": str(port), "HEADRACE_LOCAL_STORE_DIR": str(tmp_path / "stores")}
+    environ["HEADRACE_STATE_URI"] = str(tmp_path / "state")
     zookeeper = f"127.0.0.1:{real_zookeeper.server.port}"
     command = [one.replace("$(POD)", pod_name).replace("zookeeper:2181", zookeeper) for one in container["args"]]
     with running(command, tmp_path, environ) as started:
@@ -143,3 +195,4 @@ def test_the_pod_runs_its_probes_are_answered_and_it_stops(tmp_path: Path, on_ka
             assert asked["port"] == named["name"]
             until_ready(started, port, asked["path"], tmp_path)
         assert stopped(started, float(pod["terminationGracePeriodSeconds"])) == 0, (tmp_path / "said.txt").read_text()
+    assert any((tmp_path / "state").iterdir()), "where the manifest says"

@@ -11,8 +11,8 @@ import pytest
 from project.page_blocks import ROOT, blocks_of, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Their blocks run in test_api_page.py, and in examples/test_both_codes.py.
-ELSEWHERE = {"docs/api.md", "docs/from-faust.md", "docs/from-quix.md"}
+# Their blocks run in test_api_page.py, in examples/test_both_codes.py, and below.
+ELSEWHERE = {"docs/api.md", "docs/from-faust.md", "docs/from-quix.md", "docs/quickstart.md"}
 # Blocks that no test can run, each with its reason.
 NOT_RUN = {
     "README.md": 1,
@@ -22,10 +22,13 @@ NOT_RUN = {
     "docs/groups.md": 6,
     "docs/kafka.md": 2,
     "docs/operations.md": 7,
+    "docs/quickstart.md": 1,
 }
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 RUN = [page for page in PAGES if BLOCKS[page] and str(page.relative_to(ROOT)) not in ELSEWHERE]
-SOAKING = {"docs/from-structured-streaming.md", "docs/growing-streams.md", "docs/rewinding.md"}  # a minute and more each
+SOAKING = {"docs/growing-streams.md", "docs/rewinding.md"}  # a minute and more each
+_SHOWN = re.compile(r"^```sh\n[^`]*```\n\n^```text\n([^`]*)^```$", re.MULTILINE)
+_VARYING = re.compile(r'"timestamp":"[^"]*"|\d+ +\d+% +\d+%$', re.MULTILINE)  # a time, and records/s, busy, waiting
 _LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
 
 
@@ -35,6 +38,24 @@ def named(page: Path) -> str:
 
 def _marked(page: Path) -> Any:
     return pytest.param(page, id=named(page), marks=[pytest.mark.soak] if named(page) in SOAKING else [])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_quickstart_prints_what_it_shows(tmp_path: Path) -> None:
+    """A block of text is what the commands above it print last; but times and rates are those of the run."""
+    page = ROOT / "docs" / "quickstart.md"
+    text = page.read_text(encoding="utf-8")
+    shown = {text.count("\n", 0, found.start()) + 1: found[1] for found in _SHOWN.finditer(text)}
+    for block in BLOCKS[page]:
+        if block.not_run is None:
+            printed = run(block, tmp_path)
+            assert _steady(printed).endswith(_steady(shown.pop(block.line, ""))), f"{block}:\n{printed}"
+    assert shown == {} and len(_SHOWN.findall(text)) == text.count("```text\n") > 3
+
+
+def _steady(text: str) -> str:
+    return _VARYING.sub("", text)
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for folder in ("src", "examples", "scripts") for path in (ROOT / folder).rglob("*.py"))
 PAGES = sorted(one for one in (ROOT / "src/headrace/adapters/http/static").iterdir() if "uPlot" not in one.name)
 PAGES += [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "pictures").iterdir())]
 OWNS = "Owns"  # only as a docstring's first word
 
 # Term, what takes its place, and where it is found: a regular expression, in which a space is any white space.

@@ -231,7 +231,10 @@ def _corrected(letters: DeadLetters, path: Path) -> dict[str, Corrected]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}",
+            "name a file that is there and that you may read",
+        ) from None
     known: dict[str, DeadLetter] | None = None
     found: dict[str, Corrected] = {}
     for number, line in enumerate(lines, 1):

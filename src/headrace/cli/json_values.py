@@ -118,7 +118,7 @@ def _fields_of(line: bytes) -> dict[str, Any]:
         found = f"byte {error.start} is 0x{line[error.start]:02x}"
         raise SerdeError(f'it is no UTF-8: {found}; bytes that are no text are written {{"base64": ...}}') from None
     except msgspec.DecodeError as error:
-        raise SerdeError(f"it is no JSON: {error}") from None
+        raise SerdeError(f"it is no JSON: {error}", "write one JSON value, such as \"tea\" or 12") from None
     except RecursionError:
         raise SerdeError(_TOO_DEEP) from None
     if not isinstance(fields, dict):

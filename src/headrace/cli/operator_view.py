@@ -221,7 +221,8 @@ class OperatorView:
         with opened_letters(self._target) as letters:
             chosen = [letters.get(id_) for id_ in dict.fromkeys(ids)]
             if action == "retry" and (refused := [one for one in chosen if one.why_not_retried]):
-                raise ConfigError(f"dead letter {refused[0].id} cannot be put back: {refused[0].why_not_retried}")
+                why = refused[0].why_not_retried
+                raise ConfigError(f"dead letter {refused[0].id} cannot be put back: {why}", "leave it out, or correct it")
             if is_wanted:
                 letters.retry(chosen) if action == "retry" else letters.discard(chosen)
             return {"action": action, "letters": [document(letters, one, values=False) for one in chosen]}

@@ -24,6 +24,7 @@ headrace zookeeper start
 headrace zookeeper start --port 2182 --dir zookeeper-data"""
 _LOOK_S = 0.5
 _HEAP_MB = 512
+_AGAIN = "start it again; with --dir its data are kept"
 
 
 def start_kafka(
@@ -44,7 +45,7 @@ def start_kafka(
         _announce_kafka(kafka, folder, json)
         while kafka.pids:
             time.sleep(_LOOK_S)
-        fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}")
+        fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}", _AGAIN)
 
 
 @contextmanager
@@ -91,7 +92,7 @@ def start_zookeeper(
         _announce_zookeeper(zookeeper, folder, json)
         while zookeeper.pid is not None:
             time.sleep(_LOOK_S)
-        fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}")
+        fail(f"the ZooKeeper server ended. The end of its log:\n{zookeeper.last_lines()}", _AGAIN)
 
 
 def _announce_zookeeper(zookeeper: ZooKeeperServer, folder: Path | None, json: bool) -> None:

@@ -215,17 +215,17 @@ def whole_number(least: int | None = None, most: int | None = None, or_else: str
     12
     """
     bounds = [f", at least {least:,}" if least is not None else "", f", at most {most:,}" if most is not None else ""]
-    expected = f"expected a whole number{''.join(bounds)}{or_else and f', or {or_else}'}"
+    bounds += [f", or {or_else}" if or_else else ""]
 
     def parsed(given: Any) -> int:
         text = str(given)  # a default comes as the number that it is
         if not _WHOLE.fullmatch(text):  # int() takes 1_0, and digits of other scripts
-            raise typer.BadParameter(f"{expected}, found {text!r}")
+            raise typer.BadParameter(f"expected a whole number{''.join(bounds)}, found {text!r}")
         number = int(text)
         if (least is not None and number < least) or (most is not None and number > most):
-            raise typer.BadParameter(f"{expected}, found {number}")
+            raise typer.BadParameter(f"expected a whole number{''.join(bounds)}, found {number}")
         if not -_BEYOND <= number < _BEYOND:  # nothing counts so far
-            raise typer.BadParameter(f"{expected}, of 64 bits, found {number}")
+            raise typer.BadParameter(f"expected a whole number{''.join(bounds)}, of 64 bits, found {number}")
         return number
 
     return parsed

@@ -82,7 +82,10 @@ class Startpoints(ApplicationClient):
     def write(self, preview: StartpointPreview) -> tuple[str, ...]:
         """Set what a preview has shown; the ids."""
         if preview.application != self.application:
-            raise ConfigError(f"this is a preview of application {preview.application!r}, not of {self.application!r}")
+            raise ConfigError(
+                f"this is a preview of application {preview.application!r}, not of {self.application!r}",
+                "write it with the client that made it",
+            )
         return self.manager.write_startpoints(stamped(self._job(), preview.entries))
 
     # --- what became of them ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from headrace.model.serde import Serde
 from headrace.serdes.scalars import Long
 
 _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
+_OTHER_SERDE = "name the serde that the store's application declares, or give its file"
 _FEW_AT_ONCE = 1_000  # where somebody may want no more
 
 
@@ -94,14 +95,17 @@ def _decoded(serde: Serde, data: Sequence[bytes | None]) -> Any:
             return typed
         objects, failures = serde.decode_many(array)
     except HeadraceError as error:
-        raise StateError(f"stored bytes are not `{serde.form}`: {error.message}") from None
+        raise StateError(f"stored bytes are not `{serde.form}`: {error.message}", _OTHER_SERDE) from None
     _refuse(failures, serde)
     return _inferred(objects)
 
 
 def _refuse(failures: list[tuple[int, Exception]], serde: Serde) -> None:
     if failures:
-        raise StateError(f"{len(failures)} stored values do not decode as `{serde.form}`, the first one: {failures[0][1]}")
+        raise StateError(
+            f"{len(failures)} stored values do not decode as `{serde.form}`, the first one: {failures[0][1]}",
+            _OTHER_SERDE,
+        )
 
 
 def _inferred(objects: list[Any]) -> Any:

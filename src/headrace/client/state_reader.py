@@ -334,7 +334,10 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
     try:
         value, expires_us = form.value_of(data)
     except HeadraceError as error:
-        raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
+        raise StateError(
+            f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}",
+            "give the application's file: it names the serde that the value was written with",
+        ) from None
     if not form.by_time:
         return StoredEntry(task, value, sub=form.sub_of(sub), expires_us=expires_us)
     at = form.time_of(sub)

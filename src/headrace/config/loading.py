@@ -80,7 +80,10 @@ def _table_in(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}", "fix that line, or remove the file") from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror or error}",
+            "make it readable for the user who runs Headrace, or remove it",
+        ) from None
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

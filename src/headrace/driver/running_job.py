@@ -57,7 +57,10 @@ class RunningJob(ABC):
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._is_in}")
+            raise WaitTimeoutError(
+                f"the job still runs after {timeout_s:g} s; it is in: {self._is_in}",
+                "wait longer, or end it with stop()",
+            )
         if self._error is not None:
             raise self._error
 

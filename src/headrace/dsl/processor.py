@@ -209,7 +209,10 @@ def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore
                 'list declarations such as hr.KeyValueStore("recent", value=hr.Json())',
             )
         if store.name in names:
-            raise TopologyError(f"{processor.__name__}.stores: two stores are named {store.name!r}")
+            raise TopologyError(
+                f"{processor.__name__}.stores: two stores are named {store.name!r}",
+                "give each store of a Processor its own name",
+            )
         names.add(store.name)
     return tuple(processor.stores)
 
@@ -228,4 +231,7 @@ def _check_store(store: AnyStore, argument: str, lifetime: str | timedelta | Non
     checked_own_name("store", store.name)
     checked_serde(text, store.value)
     if lifetime is not None and duration_us(lifetime) <= 0:
-        raise TopologyError(f"{text}: {argument}: {lifetime!r} is no length of time above 0")
+        raise TopologyError(
+            f"{text}: {argument}: {lifetime!r} is no length of time above 0",
+            'write a duration such as "30 days"',
+        )

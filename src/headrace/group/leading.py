@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from headrace.codec.documents import decode, encode
 from headrace.coordination import NODE_BYTES_MAX, Create, Delete, Operation, Tree, TreeNode, Write
 from headrace.core.group.state import BarrierState, GroupRun, ModelOrigin, ModelVersions, PauseRequest
-from headrace.errors import FencedError, NotSupportedError
+from headrace.errors import DEFECT, FencedError, NotSupportedError
 from headrace.group.job_models import chunk_nodes, meta_node
 from headrace.group.layout import GroupPaths, number_of, sequence_of
 from headrace.group.registration import OwnNode
@@ -94,7 +94,7 @@ class Leading:
         """In place of the one that is there; None: everybody continues."""
         data = b"" if request is None else encode(request)
         if len(data) > NODE_BYTES_MAX:
-            raise NotSupportedError(f"a pause of {len(data):,} bytes: expected {NODE_BYTES_MAX:,} at most")
+            raise NotSupportedError(f"a pause of {len(data):,} bytes: expected {NODE_BYTES_MAX:,} at most", DEFECT)
         node = self._tree.read(self._paths.pause)
         return node is not None and (node.data == data or self._commit([Write(self._paths.pause, data, node.version)]))
 

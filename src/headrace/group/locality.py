@@ -40,7 +40,10 @@ class GroupLocality:
             changes = self._changes(info.get_locality())
             if self._are_done(changes):
                 return bool(changes)
-        raise UnavailableError(f"{self._tree.name}: other processes change the same entries of {self._paths.localities}")
+        raise UnavailableError(
+            f"{self._tree.name}: other processes change the same entries of {self._paths.localities}",
+            "other processors write them too: it is tried again",
+        )
 
     def remove_all_but(self, tasks: Collection[TaskName], by: int) -> int:
         """For the leader, with its registration: delete the entries of tasks that there are no more; how many."""

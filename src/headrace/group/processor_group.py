@@ -38,7 +38,7 @@ from headrace.core.group.state import (
     Registration,
     ReleaseBarrier,
 )
-from headrace.errors import NotSupportedError, StorageError, UnavailableError
+from headrace.errors import DEFECT, NotSupportedError, StorageError, UnavailableError
 from headrace.group.job_models import read_job_model, read_meta
 from headrace.group.layout import GroupName, GroupPaths, number_of, sequence_of, unescaped
 from headrace.group.leading import Leading
@@ -133,7 +133,10 @@ class ProcessorGroup:
     def report_status(self, status: bytes) -> None:
         """Show this to all, for as long as the registration is there."""
         if len(status) > NODE_BYTES_MAX:
-            raise NotSupportedError(f"the status of a processor has {len(status):,} bytes: expected {NODE_BYTES_MAX:,} at most")
+            raise NotSupportedError(
+                f"the status of a processor has {len(status):,} bytes: expected {NODE_BYTES_MAX:,} at most",
+                DEFECT,
+            )
         for _ in range(TRIES_MAX):
             sequence = self._own.sequence
             path = f"{self.paths.statuses}/{sequence}"
@@ -141,7 +144,10 @@ class ProcessorGroup:
             change = Create(path, status, ephemeral=True) if node is None else Write(path, status, node.version)
             if self._own.commit([change], sequence):
                 return
-        raise UnavailableError(f"{self._tree.name}: {self.paths.statuses} is changed by other processes, or was deleted")
+        raise UnavailableError(
+            f"{self._tree.name}: {self.paths.statuses} is changed by other processes, or was deleted",
+            "it is tried again; where the node was deleted, restart the processors of the group",
+        )
 
     def leave(self) -> None:
         """Stop in order: the others wait for this processor for a while."""
@@ -180,7 +186,7 @@ class ProcessorGroup:
             found = self._read_state(ModelVersions() if before is None else decode(ModelVersions, before.data, path))
             if self._tree.read(path) == before:
                 return found
-        raise UnavailableError(f"{self._tree.name}: {path} changed at each of {TRIES_MAX} reads")
+        raise UnavailableError(f"{self._tree.name}: {path} changed at each of {TRIES_MAX} reads", "it is tried again")
 
     def job_model(self, version: int) -> bytes:
         """The job model of this version; `StorageError` naming the chunk that is missing, torn or altered."""

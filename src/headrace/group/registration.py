@@ -167,4 +167,7 @@ class OwnNode:
                 self._tree.commit([one])
             except TreeConflictError as conflict:
                 if conflict.reason != "exists":
-                    raise UnavailableError(f"{self._tree.name}: {one.path} cannot be made: {conflict.reason}") from None
+                    raise UnavailableError(
+                        f"{self._tree.name}: {one.path} cannot be made: {conflict.reason}",
+                        "it is tried again; may this user create nodes there?",
+                    ) from None

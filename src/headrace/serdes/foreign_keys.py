@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import SerdeError
 from headrace.model.serde import Serde
-from headrace.serdes.row_changes import Pairs
+from headrace.serdes.row_changes import NOT_OURS, Pairs
 
 _VERSION = Struct(">QQQ")
 VERSION_BYTES = _VERSION.size
@@ -71,7 +71,7 @@ def subscription_of(data: bytes) -> Subscription:
     try:
         return _subscription(data)
     except msgspec.MsgspecError as error:
-        raise SerdeError(f"a row that is joined by its foreign key: {error}") from None
+        raise SerdeError(f"a row that is joined by its foreign key: {error}", NOT_OURS) from None
 
 
 def answer_of(data: bytes) -> AnswerBytes:
@@ -79,7 +79,7 @@ def answer_of(data: bytes) -> AnswerBytes:
     try:
         return _answer(data)
     except msgspec.MsgspecError as error:
-        raise SerdeError(f"a result of a join by foreign keys: {error}") from None
+        raise SerdeError(f"a result of a join by foreign keys: {error}", NOT_OURS) from None
 
 
 class Subscriptions(Pairs):

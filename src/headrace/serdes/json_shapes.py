@@ -135,7 +135,10 @@ def _utc(value: datetime) -> datetime:
     try:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
-        raise SerdeError(f"json: the time {value} lies outside the years 1 to 9999 in UTC") from None
+        raise SerdeError(
+            f"json: the time {value} lies outside the years 1 to 9999 in UTC",
+            "use a number for such times: bigint",
+        ) from None
 
 
 def _float32(value: float) -> float:
@@ -153,7 +156,10 @@ def _decimal_normal(precision: int, scale: int) -> Normal:
 
     def normal(value: Decimal) -> Decimal:
         if not value.is_finite() or abs(value) >= bound:
-            raise SerdeError(f"json: {value} does not fit decimal({precision},{scale})")
+            raise SerdeError(
+                f"json: {value} does not fit decimal({precision},{scale})",
+                "declare more digits, or round the value before",
+            )
         try:
             with localcontext(prec=precision + 2):
                 exact = value.quantize(step)
@@ -256,7 +262,10 @@ def _times(values: Any, epoch: datetime) -> list[Any]:
     try:
         return [None if length is None else epoch + length for length in lengths]
     except (OverflowError, TypeError):
-        raise SerdeError("json: a time lies outside the years 1 to 9999, and so has no ISO form") from None
+        raise SerdeError(
+            "json: a time lies outside the years 1 to 9999, and so has no ISO form",
+            "use a number for such times: bigint",
+        ) from None
 
 
 def _lists(values: Any, flat: list[Any]) -> list[Any]:

@@ -19,6 +19,7 @@ from headrace.serdes.deferred import pa
 from headrace.serdes.scalars import each, encoded_each
 
 _LENGTH = Struct(">I")
+NOT_OURS = "another program wrote to an internal stream: only Headrace may have the right to"
 _OLD, _NEW = 1, 2
 
 
@@ -48,10 +49,10 @@ def unpacked_change(data: bytes) -> tuple[bytes | None, bytes | None]:
     if kind == _NEW:
         return None, data[1:]
     if kind != _OLD | _NEW or len(data) < 1 + _LENGTH.size:
-        raise SerdeError(f"a change of a row: expected 1, 2 or 3 as its first byte, found {data[:8]!r}")
+        raise SerdeError(f"a change of a row: expected 1, 2 or 3 as its first byte, found {data[:8]!r}", NOT_OURS)
     end = 1 + _LENGTH.size + _LENGTH.unpack_from(data, 1)[0]
     if end > len(data):
-        raise SerdeError(f"a change of a row: expected {end} bytes and more, found {len(data)}")
+        raise SerdeError(f"a change of a row: expected {end} bytes and more, found {len(data)}", NOT_OURS)
     return data[1 + _LENGTH.size : end], data[end:]
 
 
@@ -63,7 +64,7 @@ def unpacked_place(data: bytes) -> tuple[bytes, bytes]:
     """The bytes of the group's key and of the value; the inverse of `packed_place`."""
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else _LENGTH.size
     if end > len(data):
-        raise SerdeError(f"a row of a group: expected {end} bytes and more, found {len(data)}")
+        raise SerdeError(f"a row of a group: expected {end} bytes and more, found {len(data)}", NOT_OURS)
     return data[_LENGTH.size : end], data[end:]
 
 
@@ -85,7 +86,10 @@ class Pairs:
         return self.encode_many(as_array(values).to_pylist())
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        raise SchemaError(f"{self.form}: it has no Spark type, and so no Arrow column")
+        raise SchemaError(
+            f"{self.form}: it has no Spark type, and so no Arrow column",
+            "use a function in place of the Spark expression",
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.form == getattr(other, "form", None)

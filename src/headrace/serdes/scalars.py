@@ -158,7 +158,10 @@ class String(Scalar[str]):
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise SerdeError(f"string: {shown(value)} has no UTF-8: {error.reason} at {error.start}") from None
+            raise SerdeError(
+                f"string: {shown(value)} has no UTF-8: {error.reason} at {error.start}",
+                "remove the lone surrogate, or use Bytes()",
+            ) from None
 
     def decode(self, data: bytes) -> str:
         try:
@@ -275,7 +278,10 @@ class _Fraction(_Number[float]):
         try:
             return self.PACKER.pack(value)
         except (OverflowError, struct.error):
-            raise SerdeError(f"{self.form}: {shown(value)} is beyond the range of a {self.form}") from None
+            raise SerdeError(
+                f"{self.form}: {shown(value)} is beyond the range of a {self.form}",
+                "use Double(), or filter such values out before",
+            ) from None
 
 
 class Double(_Fraction):

@@ -132,7 +132,10 @@ class Windowed(Generic[K]):
         try:
             return self.inner.encode(value.key) + _TIMES.pack(value.start_us, value.end_us)
         except struct.error:
-            raise SerdeError(f"{self.form}: the times of {value!r} do not fit into 64 bits") from None
+            raise SerdeError(
+                f"{self.form}: the times of {value!r} do not fit into 64 bits",
+                "give times in µs since 1970",
+            ) from None
 
     def decode(self, data: bytes) -> WindowedKey[K]:
         return WindowedKey(self.inner.decode(self.inner_of(data)), *_TIMES.unpack(data[-TIMES_BYTES:]))

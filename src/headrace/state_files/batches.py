@@ -13,7 +13,7 @@ from itertools import islice
 import pyarrow as pa
 
 from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, OF_THE_TASK, range_in
-from headrace.errors import StateError
+from headrace.errors import DEFECT, StateError
 from headrace.model.checkpoint import Slots
 
 SCHEMA = pa.schema([("db", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
@@ -143,7 +143,7 @@ def check_sizes(name: str, keys: pa.Array, values: pa.Array) -> None:
     lengths = pc.min_max(pc.binary_length(keys))
     shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
     if shortest < 1 or longest > LAYOUT_BYTES_MAX:
-        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
+        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}", DEFECT)
     largest = pc.max(pc.binary_length(values)).as_py() or 0
     if largest > VALUE_BYTES_MAX:
         raise StateError(

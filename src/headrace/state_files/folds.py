@@ -43,5 +43,8 @@ def _without_deletions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _while_wanted(batches: Iterator[pa.RecordBatch], is_wanted: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not is_wanted():
-            raise StateError("this fold is not wanted any more: its worker has ended")
+            raise StateError(
+                "this fold is not wanted any more: its worker has ended",
+                "nothing is to be done: the worker that takes over folds again",
+            )
         yield batch

@@ -20,6 +20,7 @@ from headrace.model.tasks import TaskName
 
 SILENCE_S = 600.0  # for one store, of 100 million keys perhaps
 _MODULE = "headrace.wiring.worker.store_building"
+_LATER = "nothing is lost: local stores are made when their tasks begin, which takes longer"
 
 
 class StoreProcess:
@@ -47,9 +48,12 @@ class StoreProcess:
             try:
                 answer = decoded_built(line)
             except msgspec.MsgspecError:
-                raise StateError(f"the process that makes local stores wrote what is no answer: {line[:80]!r}") from None
+                raise StateError(
+                    f"the process that makes local stores wrote what is no answer: {line[:80]!r}",
+                    _LATER,
+                ) from None
             if answer.error:
-                raise StateError(f"the local store of task {answer.task} could not be made: {answer.error}")
+                raise StateError(f"the local store of task {answer.task} could not be made: {answer.error}", _LATER)
             built(TaskName.parse(answer.task))
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -87,7 +91,7 @@ class StoreProcess:
         process = self._process
         status = None if process is None else process.poll()
         how = "was ended" if self._is_closed else "does not answer" if status is None else f"ended with status {status}"
-        return StateError(f"the process that makes local stores {how}")
+        return StateError(f"the process that makes local stores {how}", _LATER)
 
     def close(self) -> None:
         with self._lock:

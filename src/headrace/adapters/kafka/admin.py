@@ -241,7 +241,8 @@ class Admin:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError.POLICY_VIOLATION:
-                    raise ConfigError(f"topic {name!r} cannot be expanded: {error.args[0].str()}") from None
+                    said = f"topic {name!r} cannot be expanded: {error.args[0].str()}"
+                    raise ConfigError(said, "a policy of the cluster refuses it: ask who runs the cluster") from None
                 found = self.topics([name]).get(name) if code == KafkaError.INVALID_PARTITIONS else None
                 if found is not None and unsure and found.partitions == partitions:
                     return  # by the request before, whose answer was lost
@@ -273,7 +274,8 @@ class Admin:
                 if len(seen.partitions) == partitions and all(p.leader >= 0 for p in seen.partitions.values()):
                     return topic
             if time.monotonic() > deadline_s:
-                raise StorageError(f"topic {name!r} was created, but has no leaders after {self.connection.wait_s:.0f} s")
+                said = f"topic {name!r} was created, but has no leaders after {self.connection.wait_s:.0f} s"
+                raise StorageError(said, "are all brokers up? Do not create it again: it gets leaders when they are")
             time.sleep(0.05)
 
     def delete(self, name: str) -> None:
@@ -283,7 +285,8 @@ class Admin:
         deadline_s = time.monotonic() + self.connection.wait_s
         while name in self.names():
             if time.monotonic() > deadline_s:
-                raise StorageError(f"topic {name!r} was deleted, but still exists after {self.connection.wait_s:.0f} s")
+                said = f"topic {name!r} was deleted, but still exists after {self.connection.wait_s:.0f} s"
+                raise StorageError(said, "are all brokers up? It is deleted when they are: wait before you create it again")
             time.sleep(0.05)
 
     def _brokers(self) -> int:
@@ -347,7 +350,8 @@ class Admin:
         found = self._answers(f"purge topic {topic!r}", lambda c: c.delete_records(wanted, request_timeout=10), beyond)
         for place in wanted:
             if place not in found:
-                raise OffsetOutOfRangeError(f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end")
+                said = f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
+                raise OffsetOutOfRangeError(said, "give an offset up to its end, or the end itself")
 
     def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
         """The settings of these topics, without those that this user may not ask for, or that are not there."""

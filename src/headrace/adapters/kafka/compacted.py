@@ -148,7 +148,10 @@ class CompactedTopic:
                     raise KafkaException(error)
             if self._deadline.left_s(began_s, within_s) <= 0:
                 if self._deadline.is_expedited:
-                    raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
+                    raise UnavailableError(
+                        f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet",
+                        "nothing is lost: the next start reads on from what is committed",
+                    )
                 raise OpenTransactionError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
                     f"{within_s:.0f} s",

@@ -255,7 +255,10 @@ def _add_certificates(given: Mapping[str, str], client: dict[str, str], java: di
         )
     for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"):
         if name in given and not Path(given[name]).is_file():
-            raise ConfigError(f"kafka.{name}: there is no file {given[name]}")
+            raise ConfigError(
+                f"kafka.{name}: there is no file {given[name]}",
+                "give the path of a file that this user can read; with executors on other hosts it is there too",
+            )
     if "ssl.ca.location" in given:
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
     elif "ssl.ca.pem" in given:

@@ -291,7 +291,10 @@ def _make_certificates(folder: Path, java: Path, password: str) -> TlsFiles:
         except OSError as error:
             raise SetupError(f"{keytool} cannot be run: {error}", "it comes with Java: install a whole one") from None
         if not is_done:
-            raise SetupError(f"{keytool} {arguments[0]} failed: {log.read_text(errors='replace').strip()[-300:]}")
+            raise SetupError(
+                f"{keytool} {arguments[0]} failed: {log.read_text(errors='replace').strip()[-300:]}",
+                "its own words are above; a full disk is usual",
+            )
 
     names = {files.key_store: ("broker", f"san=ip:{HOST},dns:localhost"), files.client_key_store: ("client", "eku=clientAuth")}
     for store, (name, extension) in names.items():

@@ -22,7 +22,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Build, Meta, packed
-from headrace.errors import DiskFullError, StateError, StoreDamagedError
+from headrace.errors import DEFECT, DiskFullError, StateError, StoreDamagedError
 from headrace.state_files.batches import db_of
 
 DATA_FILE = "data.mdb"
@@ -151,7 +151,10 @@ class Environment:
                 self.lmdb.set_mapsize(2 * self.lmdb.info()["map_size"])
             except lmdb.MapResizedError:
                 self.lmdb.set_mapsize(0)
-        raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
+        raise StateError(
+            f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes",
+            DEFECT,
+        )
 
     def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch) -> Meta:
         db = db_of(batch)

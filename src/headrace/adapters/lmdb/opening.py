@@ -78,7 +78,10 @@ def prepare_task_store(
     folder.mkdir(parents=True, exist_ok=True)
     with owned_now(folder) as is_ours:
         if not is_ours:
-            raise StateError(f"local store {folder}: expected one that is not in use, found that another process uses it")
+            raise StateError(
+                f"local store {folder}: expected one that is not in use, found that another process uses it",
+                "end that process, or set another local_store_dir",
+            )
         opening = _Opening(folder, head, files, run_id, boot_id, [], None, progress)
         try:
             store = opening.store()

@@ -24,7 +24,7 @@ import xxhash
 from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
 from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA, refuse_too_large
-from headrace.errors import StorageError
+from headrace.errors import DEFECT, StorageError
 from headrace.state_files.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
@@ -181,7 +181,7 @@ def read_range(root: Path, chunks: Sequence[Chunk], start: int, end: int) -> Ite
         position = stop
     if position < end:
         name = f"{chunks[0].stream!r} partition {chunks[0].partition}" if chunks else "the partition"
-        raise StorageError(f"offset {position} of {name} is in none of the given chunks, expected all up to {end}")
+        raise StorageError(f"offset {position} of {name} is in none of the given chunks, expected all up to {end}", DEFECT)
 
 
 def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:

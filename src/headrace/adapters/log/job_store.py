@@ -22,7 +22,7 @@ from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
 from headrace.codec.documents import decode, decode_job_model, encode
 from headrace.core.group.grants import Grants
-from headrace.errors import FencedError, NotSupportedError, StorageError
+from headrace.errors import DEFECT, FencedError, NotSupportedError, StorageError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
@@ -291,7 +291,7 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
 def _check_state_files(containers: Iterable[ContainerCommit]) -> None:
     for path in (path for container in containers for path in container.state_files):
         if not os.path.isabs(path):
-            raise StorageError(f"state file {path!r}: expected an absolute path; nothing was committed")
+            raise StorageError(f"state file {path!r}: expected an absolute path; nothing was committed", DEFECT)
         try:
             os.stat(path)
         except OSError as error:
@@ -307,5 +307,8 @@ def _holder(text: str | None, heartbeat_us: int) -> DriverLease | None:
     try:
         holder = msgspec.json.decode(text, type=DriverLease)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StorageError(f"the stored holder of a job cannot be read: {error}") from error
+        raise StorageError(
+            f"the stored holder of a job cannot be read: {error}",
+            "it was damaged, or not written by Headrace: `headrace doctor --system log:DIR` verifies the log",
+        ) from error
     return replace(holder, heartbeat_us=heartbeat_us)

@@ -85,7 +85,8 @@ class SparkEngine:
         except HeadraceError:
             raise
         except Exception as error:
-            raise SetupError(f"Spark has ended while it was starting executors: {self._failure_of(error).message}") from None
+            said = f"Spark has ended while it was starting executors: {self._failure_of(error).message}"
+            raise SetupError(said, "start again; if it ends again, Spark's own log says why") from None
 
     def rejections(self) -> Mapping[str, str]:
         return self._executors.rejections()

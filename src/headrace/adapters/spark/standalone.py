@@ -134,7 +134,10 @@ class StandaloneCluster:
         until_s = time.monotonic() + START_S_MAX
         while not (found := (text := self._log(name).read_text()).partition(words)[2].partition("\n")[0]):
             if self._processes[name].poll() is not None or time.monotonic() > until_s:
-                raise SetupError(f"the Spark {name} has not started within {START_S_MAX:.0f} s: {text[-_SHOWN_CHARS:]}")
+                raise SetupError(
+                    f"the Spark {name} has not started within {START_S_MAX:.0f} s: {text[-_SHOWN_CHARS:]}",
+                    "the lines above are its own; a taken port or too little memory are usual",
+                )
             time.sleep(_LOOK_S)
         return found
 

@@ -33,7 +33,7 @@ from headrace.coordination import (
     Write,
     commit_bytes,
 )
-from headrace.errors import ConfigError, NotSupportedError, StorageError, UnavailableError
+from headrace.errors import DEFECT, ConfigError, NotSupportedError, StorageError, UnavailableError
 
 LOG = logging.getLogger("headrace.zookeeper")
 CLOSE_S_MAX = 5.0
@@ -127,7 +127,7 @@ class KazooTree:
         if size > COMMIT_BYTES_MAX:
             raise NotSupportedError(
                 f"{self.name}: {size:,} bytes at once, for {operations[0].path}: it takes {COMMIT_BYTES_MAX:,} at most",
-                "it is more than Headrace should need: please report it",
+                DEFECT,
             )
         first = operations[0].path
 
@@ -247,7 +247,10 @@ class KazooTree:
         """Only who is connected is given requests: kazoo would keep them, and send them when they are long outdated."""
         with self._lock:
             if self._closed:
-                raise UnavailableError(f"{self.name}: the connection was closed by this process")
+                raise UnavailableError(
+                    f"{self.name}: the connection was closed by this process",
+                    "the processor is stopping: nothing is to be done",
+                )
             if self._client.handler.has_ended:  # kazoo has given up
                 self._client, former = self._new_client(), self._client
                 _end(former)

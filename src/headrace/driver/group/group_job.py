@@ -133,7 +133,10 @@ class GroupJob(RunningJob):
         """The plan that this processor goes by now; `UnavailableError` while it has none."""
         generation = self._rounds.generation
         if generation is None:
-            raise UnavailableError(f"this processor has no plan: it waits for {self._rounds.waiting_for}")
+            raise UnavailableError(
+                f"this processor has no plan: it waits for {self._rounds.waiting_for}",
+                "wait until it has one: the leader gives it tasks when it plans again",
+            )
         return generation.plan
 
     def observations(self) -> tuple[SubTopologyObservation, ...]:

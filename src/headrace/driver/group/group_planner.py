@@ -182,7 +182,10 @@ class GroupPlanner:
         metadata = system.metadata_store(planner.topology.application)
         model = store.job_model()
         if model is None:
-            raise UnavailableError(f"application {planner.topology.application!r}: no job model is stored yet")
+            raise UnavailableError(
+                f"application {planner.topology.application!r}: no job model is stored yet",
+                "it is tried again, when the leader has planned",
+            )
         written = {one.name: one.partitions for one in system.streams(of=planner.topology.application)}
         has_replay = any(record.replay for record in startpoints_of(metadata).records.values())
         operators = stored_operators(metadata) or ()

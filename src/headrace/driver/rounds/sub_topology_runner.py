@@ -31,7 +31,14 @@ from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, Roun
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.driver.store_restoration import RestoringStatus
-from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfRangeError, RoundFailedError, StreamNotFoundError
+from headrace.errors import (
+    DEFECT,
+    HeadraceError,
+    IncompatibleChangeError,
+    OffsetOutOfRangeError,
+    RoundFailedError,
+    StreamNotFoundError,
+)
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
@@ -195,7 +202,10 @@ class SubTopologyRunner:
                 raise _again_if_gone(error_of(summary.error), planned)
         lanes = {summary.lane for summary in summaries if not summary.stopped}
         if lanes != planned.lanes or len(summaries) != len(lanes):
-            raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
+            raise RoundFailedError(
+                f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}",
+                f"the round is tried again; if that does not help, {DEFECT}",
+            )
         self.terms.place.control.ended(planned.id)
         return self._accepted(planned, summaries)
 
@@ -221,7 +231,10 @@ class SubTopologyRunner:
                 location = self._places[summary.lane]
                 self._restoration.request((self.sub.title, summary.lane), location, heads, summary.missing)
         if planned.handover is not None:  # its functions were given what the others would have read, too
-            raise RoundFailedError(f"round {planned.id}: containers {lanes} have not taken part, run at {elsewhere or 'home'}")
+            raise RoundFailedError(
+                f"round {planned.id}: containers {lanes} have not taken part, run at {elsewhere or 'home'}",
+                "the round is tried again",
+            )
         return [summary for summary in summaries if not summary.has_declined]
 
     def stop_round(self, planned: PlannedRound) -> None:

@@ -37,7 +37,10 @@ class _Codec:
             self.parsed: Any = fastavro.parse_schema(trees[-1], named_schemas=named)
         except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
             kind = type(error).__name__
-            raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
+            raise SchemaError(
+                f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}",
+                "correct the schema there: https://avro.apache.org/docs has the rules",
+            ) from None
         self.check: Check = check_of(self.parsed, named)
         self.has_decimals = '"logicalType": "decimal"' in json.dumps(trees)
         self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)

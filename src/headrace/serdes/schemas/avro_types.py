@@ -151,7 +151,10 @@ def _union_check(checks: list[Check], *, optional: bool) -> Check:
                 return one(value)
             except SerdeError:
                 continue
-        raise SerdeError(f"{shown(value)} is of none of the {len(checks)} types of a union")
+        raise SerdeError(
+            f"{shown(value)} is of none of the {len(checks)} types of a union",
+            "give a value of one of the types, or add its type to the union",
+        )
 
     return check
 

@@ -198,7 +198,10 @@ class SchemaSerde(ABC, Generic[C, V]):
             raise SerdeError(str(error)) from None
         language = _LANGUAGES[self.KIND]
         if found.kind != language:
-            raise SerdeError(f"schema {schema_id} of the registry is {found.kind}: expected {language}")
+            raise SerdeError(
+                f"schema {schema_id} of the registry is {found.kind}: expected {language}",
+                "read the stream with the serde of that kind",
+            )
         return found
 
 
@@ -248,7 +251,10 @@ class TextSchemaSerde(SchemaSerde[C, V]):
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
+            raise SchemaError(
+                f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}",
+                "name a file that is there and that this user may read",
+            ) from None
 
     @property
     def _codec(self) -> C:
@@ -306,7 +312,10 @@ def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
             found[reference.name] = text
         elif reference.name not in seen:
             if len(seen) == REFERENCES_MAX:
-                raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
+                raise SchemaError(
+                    f"a schema that refers to more than {REFERENCES_MAX} others, or to itself",
+                    "put the parts into fewer schemas; none may refer to itself",
+                )
             seen.add(reference.name)
             try:
                 known = registry.connection.version(reference)

@@ -53,7 +53,10 @@ class _Codec:
             self.spark_type: SparkType | None = self._typing.type_of(self._root)
             self.typed = Json(self.spark_type)
         except (ValueError, jsonschema.SchemaError, RecursionError) as error:
-            raise SchemaError(f"json-schema: the schema {text[:80]!r}: {getattr(error, 'message', error)}") from None
+            raise SchemaError(
+                f"json-schema: the schema {text[:80]!r}: {getattr(error, 'message', error)}",
+                "correct the schema there",
+            ) from None
         self._unresolvable = referencing.exceptions.Unresolvable
         title = self._root.get("title") if isinstance(self._root, dict) else None
         self.name = "".join(str(title or "value").split())
@@ -65,7 +68,7 @@ class _Codec:
         try:
             errors = sorted(self._validator.iter_errors(tree), key=lambda error: error.json_path)
         except self._unresolvable as error:
-            raise SerdeError(f"the schema refers to {error.ref!r}, which is not in it") from None
+            raise SerdeError(f"the schema refers to {error.ref!r}, which is not in it", "add what it refers to") from None
         if errors:
             raise SerdeError(f"at {errors[0].json_path}: {errors[0].message[:200]}")
 
@@ -240,7 +243,10 @@ class _Typing:
         for step in filter(None, unquote(reference[1:]).split("/")):
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(here, Mapping) or name not in here:
-                raise SchemaError(f"json-schema: the reference {reference!r} leads nowhere")
+                raise SchemaError(
+                    f"json-schema: the reference {reference!r} leads nowhere",
+                    "add what it refers to, or correct the reference",
+                )
             here = here[name]
         return here
 

@@ -107,7 +107,10 @@ def _file_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SchemaError(f"protobuf: the descriptor file {str(path)!r} cannot be read: {error.strerror}") from None
+        raise SchemaError(
+            f"protobuf: the descriptor file {str(path)!r} cannot be read: {error.strerror}",
+            "name a file that is there and that this user may read",
+        ) from None
 
 
 def _add_file(files: Any, file: Any, seen: set[str]) -> None:

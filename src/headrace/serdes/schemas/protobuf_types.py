@@ -119,7 +119,10 @@ def _time(message: Any) -> datetime:
     try:
         return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     except OverflowError:
-        raise SerdeError(f"a Timestamp of {message.seconds} s lies outside the years 1 to 9999") from None
+        raise SerdeError(
+            f"a Timestamp of {message.seconds} s lies outside the years 1 to 9999",
+            "the writer gave another unit, or another time: read it as bytes to see it",
+        ) from None
 
 
 def _json_text(message: Any) -> str:
@@ -213,7 +216,7 @@ def _number_of(field: Any, value: Any) -> Any:
     """What the library takes for the field; it checks ranges and texts itself, but takes True for 1 and the reverse."""
     kind = field.cpp_type
     if value is None:
-        raise SerdeError("a null in a list or map, which Protobuf does not have")
+        raise SerdeError("a null in a list or map, which Protobuf does not have", "filter nulls out before")
     if kind == _ENUM:
         return _enum_number(field.enum_type, value)
     if (kind == _BOOL) is not isinstance(value, bool):

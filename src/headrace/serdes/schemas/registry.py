@@ -121,7 +121,10 @@ class Connection:
         try:
             self._client = schema_registry.SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
-            raise ConfigError(f"schema registry {registry.url}: {self._without_secrets(str(error))}") from None
+            raise ConfigError(
+                f"schema registry {registry.url}: {self._without_secrets(str(error))}",
+                "check the URL, and what options= gives the client",
+            ) from None
         self._schemas: dict[int, SchemaText] = {}
         self._unknown: dict[int, float] = {}
         self._ids: dict[tuple[str, SchemaText], int] = {}

@@ -64,7 +64,10 @@ def _check_room(asked: StoresToBuild) -> None:
     if free < needed:
         for folder in made.values():
             remove_store(folder)
-        raise DiskFullError(f"expected {needed / 1e6:,.0f} MB free in {asked.local_store_dir}, found {free / 1e6:,.0f} MB")
+        raise DiskFullError(
+            f"expected {needed / 1e6:,.0f} MB free in {asked.local_store_dir}, found {free / 1e6:,.0f} MB",
+            "free some, or set local_store_dir to a folder on a larger disk",
+        )
 
 
 if __name__ == "__main__":

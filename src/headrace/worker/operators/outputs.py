@@ -238,6 +238,9 @@ def header_entries(given: Any) -> list[dict[str, Any]] | None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise SerdeError(f"header {shown(name)}: its name has a lone surrogate, which is no UTF-8") from None
+            raise SerdeError(
+                f"header {shown(name)}: its name has a lone surrogate, which is no UTF-8",
+                "remove it from the name",
+            ) from None
         entries.append({"name": name, "value": value})
     return entries or None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, LONG_LENGTH_BYTES, SUB_BYTES_MAX, after_prefix
 from headrace.core.keys.long_keys import entry_of, is_long, parted, stored_entry, stored_key
-from headrace.errors import StateError
+from headrace.errors import DEFECT, StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFileKind, identity_of
 from headrace.state_files.batches import batches_of, batches_of_entries, binary_array, check_sizes
@@ -311,7 +311,7 @@ class TaskState:
 
     def __init__(self, store: LocalStore, base: Head | None, slots: Slots | None = None) -> None:
         if store.identity != identity_of(base):
-            raise StateError(f"a store at state {store.identity} was opened for a round on {identity_of(base)}")
+            raise StateError(f"a store at state {store.identity} was opened for a round on {identity_of(base)}", DEFECT)
         self._store = store
         self._base = base
         self._slots = slots

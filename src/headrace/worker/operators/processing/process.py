@@ -96,7 +96,10 @@ class ProcessorContext:
         work = self.operator
         if to is not None and to not in {child.node.name for child in work.children}:
             known = ", ".join(child.node.name for child in work.children) or "none"
-            raise TopologyError(f"process({work.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
+            raise TopologyError(
+                f"process({work.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}",
+                "name one of them, or leave `to` out for all of them",
+            )
         if key is _KEEP:
             if work.is_punctuating and work.key_bytes is None:
                 raise TopologyError(f"process({work.node.name!r}): forward in a punctuation has no current key", _NAME_A_KEY)

@@ -43,5 +43,8 @@ def schedule_of(operator: str, interval: Any, callback: Callable[[int], object],
     except ConfigError as error:
         raise TopologyError(f"{operator}: schedule: {error.message}", error.hint) from None
     if interval_us <= 0:
-        raise TopologyError(f"{operator}: schedule: {interval!r} is no length of time above 0")
+        raise TopologyError(
+            f"{operator}: schedule: {interval!r} is no length of time above 0",
+            'write a duration such as "10 seconds"',
+        )
     return Schedule(interval_us, callback, clock)

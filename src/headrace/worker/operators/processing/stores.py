@@ -68,7 +68,10 @@ class _Store:
 
     def _layout(self, sub: bytes) -> bytes:
         if len(sub) > SUB_KEY_BYTES_MAX:
-            raise StateError(f"store {self.name!r}: a sub-key of {len(sub)} bytes, at most {SUB_KEY_BYTES_MAX} are allowed")
+            raise StateError(
+                f"store {self.name!r}: a sub-key of {len(sub)} bytes, at most {SUB_KEY_BYTES_MAX} are allowed",
+                "use a shorter sub-key, such as a hash of it, and keep the whole one in the value",
+            )
         key = self._key()
         if key is not self._last_key:  # several accesses for one record are the rule, and hashing is most of their cost
             self._last_key, self._prefix = key, state_key(key)
