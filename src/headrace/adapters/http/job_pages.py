@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from headrace.adapters.http.guard import routed
 from headrace.core.metrics.series import Series
 from headrace.core.metrics.table import MetricKind
 
@@ -21,7 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def job_pages(
     series: Callable[[], Sequence[Series]], ended_by: Callable[[], str], waits_for: Callable[[], str]
-) -> Starlette:
+) -> ASGIApp:
     """`ended_by`: why the job does not live any more, empty while it does; `waits_for`: what it waits for before it works."""
     text = exposition(series)
 
@@ -36,7 +37,7 @@ def job_pages(
         why = await run_in_threadpool(lambda: ended_by() or waits_for())
         return JSONResponse({"ready": not why, "why": why}, 503 if why else 200)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/live", live), Route("/ready", ready)])
+    return routed([Route("/metrics", metrics), Route("/live", live), Route("/ready", ready)])
 
 
 class _Collected(Collector):
