@@ -165,7 +165,7 @@ def test_a_change_is_refused_unless_it_is_allowed(view: OperatorView) -> None:
     assert len(client_of(allowed).post("/api/change/startpoint", json=given).json()["startpoints"]) == 2
     assert stored(view) != before
     refused = client_of(allowed).post("/api/change/stop", json={})
-    assert refused.status_code == 400 and "does not run in this process" in refused.json()["error"]
+    assert refused.status_code == 400 and "application 'shop' does not run" in refused.json()["error"]
 
 
 def test_a_token_is_asked_for_and_kept_out_of_addresses(view: OperatorView) -> None:

@@ -19,6 +19,7 @@ from headrace.cli.startpoints import opened_startpoints
 from headrace.cli.targets import Target
 from headrace.client.letters import described as described_letter
 from headrace.client.startpoint_previews import startpoint_of
+from headrace.client.stopping import Stopping
 from headrace.errors import ConfigError
 from headrace.model.durations import time_ago_us, time_text
 from headrace.model.whole_numbers import whole_number_of
@@ -96,11 +97,17 @@ class OperatorChanges:
         return {"action": action, "letters": [described_letter(one) for one in chosen]}
 
     def _stopped(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        if self._stop is None:
-            raise ConfigError("the job does not run in this process", "stop it where it runs: Ctrl-C, or SIGTERM")
-        if is_wanted:
-            threading.Thread(target=self._stop, name="headrace-stop", daemon=True).start()
-        return {"application": self._target.application, "stopped": is_wanted}
+        """The job of this process at once; that of another by a request."""
+        found = {"application": self._target.application, "stopped": is_wanted}
+        if self._stop is not None:
+            if is_wanted:
+                threading.Thread(target=self._stop, name="headrace-stop", daemon=True).start()
+            return found
+        with Stopping(self._target.application, self._target.config) as stopping:
+            preview = stopping.preview()
+            if is_wanted:
+                stopping.request(preview)
+        return found | {"host": preview.host, "pid": preview.pid}
 
 
 def _text(given: Mapping[str, Any], name: str, default: str | None = None) -> str:

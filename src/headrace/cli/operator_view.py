@@ -45,7 +45,7 @@ class OperatorView:
         self._target = target
         self._letters = OperatorLetters(target)
         self._changes = OperatorChanges(target, self._letters, stop)
-        self.allow_changes, self._can_stop = allow_changes, stop is not None and allow_changes
+        self.allow_changes = allow_changes
         self._streams_read: frozenset[str] = frozenset()
         self._withheld = ""  # what was logged last, as it was not shown
         self._lock = threading.Lock()
@@ -82,7 +82,6 @@ class OperatorView:
             "application": self._target.application,
             "at": time_text(time.time_ns() // 1000),
             "allow_changes": self.allow_changes,
-            "can_stop": self._can_stop,
             "problem": None,
             **self._ours(self._of_the_job()),
         }

@@ -297,6 +297,10 @@ class Job(RunningJob):
         while not self._stopping.wait(LOOK_S):
             try:
                 with self._holding:
+                    if who := self._requests.stop_requested_by(self._launched.lease().run_id):
+                        LOG.warning("%s has requested that the job stops", who)
+                        self._is_told_to_stop()
+                        return
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
                     self._requests.autosize(time.monotonic(), self._generation.looked_at)

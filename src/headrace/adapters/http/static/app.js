@@ -165,7 +165,6 @@ function show(found) {
   startpoints.fill(found.startpoints);
   charts.add(known, found.streams, Date.parse(found.at) / 1000);
   for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
-  at("stop-form").hidden = !found.can_stop;
 }
 
 at("filter").addEventListener("input", filtered);
