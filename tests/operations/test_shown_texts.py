@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.http.guard import Guard
+from headrace.adapters.http.job_pages import job_pages
 from headrace.adapters.http.operator_pages import operator_pages
 from headrace.cli.operator_view import OperatorView
 from headrace.cli.targets import Target
@@ -139,6 +140,12 @@ def test_what_has_stopped_a_job_names_no_file(shop: Shop, monkeypatch: pytest.Mo
     found = shop.get("/api/overview")["status"]
     assert "lair box" not in json.dumps(found) and found["sub_topologies"]["source"]["reads"] == ["in/0"]
     assert found["sub_topologies"]["source"]["stopped_by"] == found["rejected_executors"]["host"] == NOT_SHOWN
+
+
+def test_what_a_job_waits_for_names_no_file() -> None:
+    pages = job_pages(list, str, lambda: "room in /srv/my data")
+    answer = TestClient(pages).get("/ready")
+    assert (answer.status_code, answer.json()) == (503, {"ready": False, "why": NOT_SHOWN})
 
 
 def test_a_refusal_that_comes_every_second_is_logged_once(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -83,13 +83,13 @@ class OperatorView:
             "at": time_text(time.time_ns() // 1000),
             "allow_changes": self.allow_changes,
             "problem": None,
-            **self._ours(self._of_the_job()),
+            **self._of_the_job(),
         }
         letters = self._letters.shown_or_why_not(LETTERS_MAX)
         return found | {"dead_letters": letters | {"problem": self._ours(letters["problem"])}}
 
     def _of_the_job(self) -> dict[str, Any]:
-        """What is known of how it has run."""
+        """What is known of how it has run. Names (of tasks, places, streams, stores) are given as they are."""
         target = self._target
         with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
             if not system.has_run(target.application) or system.job_store(target.application).job_model() is None:
@@ -99,18 +99,19 @@ class OperatorView:
             ran = StoredLocality(metadata).read_processor_locality().get_locality()
             tasks, places = tasks_document(job), {str(task): place for task, place in ran.items()}
             url = target.config.system
+            streams = self._streams(job)
+            self._streams_read = frozenset(one["stream"] for one in streams)
             found = {
-                "status": status_document(job, "log" if url.startswith("log:") else url),
+                "status": self._ours(status_document(job, "log" if url.startswith("log:") else url)),
                 "tasks": [one | {"came": _came(one, places)} for one in tasks["tasks"]],
-                "notes": tasks["notes"],
-                "history": [change_document(one) for one in reversed(changes)],
-                "streams": self._streams(job),
+                "notes": self._ours(tasks["notes"]),
+                "history": self._ours([change_document(one) for one in reversed(changes)]),
+                "streams": streams,
                 "stores": sorted(job.model.stores),
             }
-            self._streams_read = frozenset(one["stream"] for one in found["streams"])
         with opened_startpoints(target) as points:
-            found["startpoints"] = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]][::-1]
-        return found
+            startpoints = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]]
+        return found | {"startpoints": self._ours(startpoints[::-1])}
 
     def _streams(self, job: JobLook) -> list[dict[str, Any]]:
         """Each stream that is read: how far its readers are behind, and how fast they were since the last look."""

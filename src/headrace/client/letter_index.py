@@ -11,7 +11,7 @@ from heapq import nlargest
 from headrace.client.dead_letters import DeadLetters
 from headrace.client.letters import DeadLetter, LetterFilter
 
-READ_MAX = 20_000  # records in one look: what is read of a long stream comes look by look
+READ_MAX = 20_000  # records in one look: a long stream is read look by look
 KEPT_BYTES_MAX = 64 * 1024 * 1024  # of the newest letters; of older ones only their number is known
 _LETTER_BYTES = 1_000  # of one without its key, value and headers, about
 

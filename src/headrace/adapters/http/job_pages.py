@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from headrace.adapters.http.guard import routed
+from headrace.core.file_paths import without_paths
 from headrace.core.metrics.series import Series
 from headrace.core.metrics.table import MetricKind
 
@@ -31,11 +32,11 @@ def job_pages(
 
     async def live(request: Request) -> Response:
         why = await run_in_threadpool(ended_by)
-        return JSONResponse({"live": not why, "why": why}, 503 if why else 200)
+        return JSONResponse({"live": not why, "why": without_paths(why)}, 503 if why else 200)
 
     async def ready(request: Request) -> Response:
         why = await run_in_threadpool(lambda: ended_by() or waits_for())
-        return JSONResponse({"ready": not why, "why": why}, 503 if why else 200)
+        return JSONResponse({"ready": not why, "why": without_paths(why)}, 503 if why else 200)
 
     return routed([Route("/metrics", metrics), Route("/live", live), Route("/ready", ready)])
 
