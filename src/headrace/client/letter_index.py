@@ -11,7 +11,7 @@ from heapq import nlargest
 from headrace.client.dead_letters import DeadLetters
 from headrace.client.letters import DeadLetter, LetterFilter
 
-READ_MAX = 20_000  # records in one look: a long stream is read look by look
+READ_MAX = 5_000  # records in one look: a long stream is read look by look
 KEPT_BYTES_MAX = 64 * 1024 * 1024  # of the newest letters; of older ones only their number is known
 _LETTER_BYTES = 1_000  # of one without its key, value and headers, about
 
@@ -38,6 +38,7 @@ class LetterIndex:
         self._kept: dict[str, DeadLetter] = {}
         self._bytes = 0
         self._offsets: dict[int, array[int]] = {}  # by partition those of all letters: a count needs no more
+        self._starts: dict[int, int] = {}  # by partition the first offset that was held at the last look
         self._read: dict[int, int] = {}  # by partition the first offset that was not read yet
         self._is_whole = False
         self._dealt_with = 0
@@ -47,8 +48,13 @@ class LetterIndex:
         marks, bounds = letters.marks(), letters.bounds()
         if any(end > bounds.get(number, range(0)).stop for number, end in self._read.items()):
             self._clear()  # it is another stream of that name
-        for id_ in [one.id for one in self._kept.values() if one.id in marks or one.offset < bounds[one.partition].start]:
+        for id_ in [id_ for id_ in marks if id_ in self._kept]:
             self._drop(id_)
+        starts = {number: held.start for number, held in bounds.items()}
+        if starts != self._starts:
+            for id_ in [one.id for one in self._kept.values() if one.offset < starts[one.partition]]:
+                self._drop(id_)
+        self._starts = starts
         self._is_whole = self._read_more(letters, marks, bounds)
         for number, held in bounds.items():
             offsets = self._offsets.get(number, array("q"))
@@ -78,7 +84,8 @@ class LetterIndex:
 
     def found(self, chosen: LetterFilter, most: int) -> FoundLetters:
         """The newest of these that are open, at most so many."""
-        taken = [one for one in self._kept.values() if chosen.takes(one)]
+        kept = self._kept.values()
+        taken = [one for one in kept if chosen.takes(one)] if chosen.says_something else list(kept)
         open_ = sum(map(len, self._offsets.values())) - self._dealt_with
         why = "" if self._is_whole else "the stream is still being read"
         if self._is_whole and len(self._kept) < open_:
