@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
 from headrace.client.autosizing import Autosizing
+from headrace.client.dead_letters import DeadLetters
 from headrace.client.scales import Elasticity
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
@@ -53,6 +54,7 @@ _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
     [(hr.App, "preview_of"), (AppDeclaration, "preview_of"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
     + [(StateView, name) for name in ("form", "entries", "entries_as_of", "write_parquet", "to_arrow_as_of")]
     + [(Startpoints, name) for name in ("deletable_of", "deletable_in")]
+    + [(DeadLetters, name) for name in ("since", "marks", "bounds", "serdes")]
     + [(RunningJob, "status")]  # the job says more of it
 )  # what the framework itself calls
 
@@ -191,6 +193,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "elasticity names": _names("elasticity", "autosizing", "Scale"),
     "elasticity": _members_of(Elasticity),
     "autosizing": _members_of(Autosizing),
+    "dead letter names": _names("dead_letters", "LetterFilter"),
+    "dead letters": _members_of(DeadLetters),
     "startpoint names": _names(
         "startpoints",
         "Startpoint",

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from headrace import testing
     from headrace.client.autosizing import autosizing
     from headrace.client.dead_letters import dead_letters
+    from headrace.client.letters import LetterFilter
     from headrace.client.scales import elasticity
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
@@ -127,7 +128,7 @@ __all__ = [
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
-    "elasticity", "autosizing", "dead_letters", "Scale", "LocationId", "LocationIdProvider",
+    "elasticity", "autosizing", "dead_letters", "LetterFilter", "Scale", "LocationId", "LocationIdProvider",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors
@@ -151,6 +152,7 @@ _LATER = {
     "Streams": "headrace.ports",
     "autosizing": "headrace.client.autosizing",
     "dead_letters": "headrace.client.dead_letters",
+    "LetterFilter": "headrace.client.letters",
     "elasticity": "headrace.client.scales",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",

@@ -146,6 +146,14 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop) ->
         # A record that fails is shown with its reason, and discarded.
         shop.send(SCRIPT, value="")
         page.locator("#letter-table td", has_text="ZeroDivisionError").wait_for()
+        assert page.locator("#letters-note").text_content() == "1 open"
+        page.fill('#letters-filter [name="reason"]', "SerdeError")
+        page.press('#letters-filter [name="reason"]', "Enter")
+        page.locator("#letters-note", has_text="0 of these, 1 open altogether").wait_for()
+        assert page.locator("#letter-table td", has_text="ZeroDivisionError").count() == 0
+        page.fill('#letters-filter [name="reason"]', "")
+        page.press('#letters-filter [name="reason"]', "Enter")
+        page.locator("#letter-table td", has_text="ZeroDivisionError").wait_for()
         page.fill('#letters-form [name="ids"]', page.locator("#letter-table tbody td").first.text_content())
         page.select_option('#letters-form [name="action"]', "discard")
         page.press('#letters-form [name="ids"]', "Enter")
@@ -181,9 +189,14 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop) ->
         page.locator("#confirm-title", has_text="refused").wait_for()
         page.keyboard.press("Escape")
 
-        # The job is stopped, and started again.
-        shop.job.stop()
+        # The job is stopped by a request, as it may run anywhere; and started again.
+        page.click('form[data-what="stop"] button')
+        page.locator("#confirm dd", has_text=shop.name).first.wait_for()
+        assert shop.job.is_running, "it is a preview so far"
+        confirm(page)
         page.locator("#running", has_text="not running").wait_for()
+        shop.job.wait(30)
+        assert shop.job.was_stopped
         shop.start()
         page.locator("#running.good").wait_for()
         shop.send("a")
@@ -204,6 +217,7 @@ def test_it_fits_where_it_is_shown(page: Any, shop: Shop, width: int, scheme: st
         page.emulate_media(color_scheme=scheme)
         page.goto(url)
         page.locator("#problem", has_text="has not run there yet").wait_for()
+        page.locator("#letters-note", has_text="0 open").wait_for()
         shop.start()
         page.locator("#running.good").wait_for()
         assert page.locator("#changes").is_hidden()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ headrace dead-letters retry --from letters.jsonl --app flights.py --yes"""
 DISCARD_EXAMPLES = """\
 headrace dead-letters discard --operator parse --until 2013-06-01T00:00:00Z --app flights.py
 headrace dead-letters discard --all --app flights.py --yes"""
-_SHOWN = ("id", "when", "source", "offset", "operator", "reason", "tries", "status")
+_SHOWN = ("id", "failed_at", "when", "source", "offset", "operator", "reason", "tries", "status")
 
 
 _FILTER_OPTIONS: dict[str, Any] = {
@@ -57,14 +57,14 @@ IdsArgument = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="All that are open.")]
 
 
-def _filter_of(
+def filter_of(
     reason: str | None, operator: str | None, stream: str | None, since: str | None, until: str | None
 ) -> LetterFilter:
     since_us, until_us = (time_us(one, name) if one else None for one, name in ((since, "--since"), (until, "--until")))
     return LetterFilter(frozenset(), reason or "", operator or "", stream or "", since_us, until_us)
 
 
-with_filter = partial(with_options, name="wanted", options=_FILTER_OPTIONS, made=_filter_of)
+with_filter = partial(with_options, name="wanted", options=_FILTER_OPTIONS, made=filter_of)
 
 
 @about_an_application
@@ -77,15 +77,16 @@ def list_letters(
     values: Annotated[bool, typer.Option("--values", help="JSON: keys and values too, decoded if they can be.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the dead letters that are open: what could not be processed, by which operator, and why. JSON: a line each."""
+    """List the dead letters that are open, the newest last: what could not be processed, by which operator, and why. JSON: a
+    line each."""
     with opened_letters(target) as letters:
-        found = deque(letters.list(wanted, open_only=not every), limit)
-        shown = [document(letters, one, values=values) for one in found]
+        found = letters.newest(limit, wanted, open_only=not every)
+        shown = [document(letters, one, values=values) for one in reversed(found)]
     if json:
         for one in shown:
             print(msgspec.json.encode(one, enc_hook=str).decode())
     elif shown:
-        names = ["record's time" if name == "when" else name for name in _SHOWN]
+        names = ["record's time" if name == "when" else name.replace("_", " ") for name in _SHOWN]
         print_table(names, [[one[name] for name in _SHOWN] for one in shown], right=("offset", "tries"))
     else:
         say(f"application {target.application} has no open dead letter" + (" of these" if wanted.says_something else ""))

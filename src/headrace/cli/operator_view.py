@@ -1,41 +1,40 @@
 """What the pages of `headrace ui` show of one application, and do to it: read from its system, so that it makes no difference
-whether it runs, or where. Texts that may name files of this machine are shown without their folders."""
+whether it runs, or where.
+
+What users have written (keys, values, headers) is given as it is. Texts of ours, such as the reason why something was refused,
+name no files: where one may, it is left out, and is in the log.
+"""
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from headrace import wiring
-from headrace.cli.dead_letters import document, opened_letters
-from headrace.cli.elasticity import opened_elasticity, scale_document
-from headrace.cli.expand import carried_out, checked_readers, expansion_document, running_of
 from headrace.cli.json_values import plain
-from headrace.cli.previews import described
+from headrace.cli.operator_changes import OperatorChanges
+from headrace.cli.operator_letters import OperatorLetters
 from headrace.cli.startpoints import opened_startpoints, startpoint_document
 from headrace.cli.states import entry_document, key_of_text, view_of
 from headrace.cli.targets import Target
 from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.client.job_look import JobLook
-from headrace.client.startpoint_previews import startpoint_of
 from headrace.codec.job_records import history_of
+from headrace.core.file_paths import NOT_SHOWN, document_without_paths
 from headrace.core.topology.picture import picture_of
 from headrace.driver.planning.stored_locality import StoredLocality
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.durations import time_ago_us, time_text
+from headrace.model.durations import time_text
 
 LOG = logging.getLogger("headrace.http")
 FRESH_S, STALE_S = 0.9, 5.0  # what is older is looked up behind an answer, or before it
 HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX, LETTERS_MAX = 100, 100, 200, 50
-_PATH = re.compile(r"(?<![\w/.])/(?:[^\s/'\"`,;:()]+/)+")
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
 
 
@@ -43,8 +42,12 @@ class OperatorView:
     """One application, for the pages. Any thread may ask. `stop`: ends the job where it runs in this process."""
 
     def __init__(self, target: Target, *, allow_changes: bool = False, stop: Callable[[], None] | None = None) -> None:
-        self._target, self._stop = target, stop
+        self._target = target
+        self._letters = OperatorLetters(target)
+        self._changes = OperatorChanges(target, self._letters, stop)
         self.allow_changes = allow_changes
+        self._streams_read: frozenset[str] = frozenset()
+        self._withheld = ""  # what was logged last, as it was not shown
         self._lock = threading.Lock()
         self._looked_s = -STALE_S
         self._shown = b"{}"
@@ -65,7 +68,7 @@ class OperatorView:
     def _look(self) -> None:
         with self._lock:
             if time.monotonic() - self._looked_s > FRESH_S:  # else another has just done it
-                self._shown = msgspec.json.encode(shown(self._overview()))
+                self._shown = msgspec.json.encode(self._overview(), enc_hook=str)
                 self._looked_s = time.monotonic()
 
     def _look_behind(self) -> None:
@@ -75,37 +78,40 @@ class OperatorView:
             LOG.info("the overview could not be looked up: %s", getattr(error, "message", error))
 
     def _overview(self) -> dict[str, Any]:
-        target = self._target
-        found: dict[str, Any] = {
-            "application": target.application,
+        found = {
+            "application": self._target.application,
             "at": time_text(time.time_ns() // 1000),
             "allow_changes": self.allow_changes,
-            "can_stop": self._stop is not None and self.allow_changes,
             "problem": None,
+            **self._of_the_job(),
         }
+        letters = self._letters.shown_or_why_not(LETTERS_MAX)
+        return found | {"dead_letters": letters | {"problem": self._ours(letters["problem"])}}
+
+    def _of_the_job(self) -> dict[str, Any]:
+        """What is known of how it has run. Names (of tasks, places, streams, stores) are given as they are."""
+        target = self._target
         with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
             if not system.has_run(target.application) or system.job_store(target.application).job_model() is None:
-                return found | {"problem": f"{target.application} has not run there yet"}
+                return {"problem": f"{target.application} has not run there yet"}
             job, metadata = JobLook(system, target.application), system.metadata_store(target.application)
             changes = list(history_of(metadata, lambda error: None).values())[-HISTORY_MAX:]
             ran = StoredLocality(metadata).read_processor_locality().get_locality()
             tasks, places = tasks_document(job), {str(task): place for task, place in ran.items()}
             url = target.config.system
-            found |= {
-                "status": status_document(job, "log" if url.startswith("log:") else url),
+            streams = self._streams(job)
+            self._streams_read = frozenset(one["stream"] for one in streams)
+            found = {
+                "status": self._ours(status_document(job, "log" if url.startswith("log:") else url)),
                 "tasks": [one | {"came": _came(one, places)} for one in tasks["tasks"]],
-                "notes": tasks["notes"],
-                "history": [change_document(one) for one in reversed(changes)],
-                "streams": self._streams(job),
+                "notes": self._ours(tasks["notes"]),
+                "history": self._ours([change_document(one) for one in reversed(changes)]),
+                "streams": streams,
                 "stores": sorted(job.model.stores),
             }
-        if target.config.dead_letter_stream is not None:
-            with opened_letters(target) as letters:
-                newest = letters.newest(LETTERS_MAX)
-                found["dead_letters"] = [document(letters, one, values=True) for one in newest]
         with opened_startpoints(target) as points:
-            found["startpoints"] = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]][::-1]
-        return found
+            startpoints = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]]
+        return found | {"startpoints": self._ours(startpoints[::-1])}
 
     def _streams(self, job: JobLook) -> list[dict[str, Any]]:
         """Each stream that is read: how far its readers are behind, and how fast they were since the last look."""
@@ -140,7 +146,7 @@ class OperatorView:
         view = view_of(store, self._target)
         typed, found, checkpoints = view.looked_up(lambda serde: key_of_text(key, serde))
         entries = [entry_document(one) for one in found[:ENTRIES_MAX]]
-        return _document({"store": store, "key": plain(typed), "entries": plain(entries), "as_of": _as_of(checkpoints)})
+        return {"store": store, "key": plain(typed), "entries": plain(entries), "as_of": _as_of(checkpoints)}
 
     def range(self, store: str, start: str | None, end: str | None, limit: int) -> dict[str, Any]:
         """Keys from `start` to before `end` with what is under them, in no order of the keys; at most `limit`."""
@@ -149,110 +155,34 @@ class OperatorView:
         low, high = (None if text is None else key_of_text(text, form.key) for text in (start, end))
         rows, checkpoints = view.rows_as_of(limit + 1, lambda key: _between(key, low, high))
         is_whole = len(rows) <= limit
-        return _document({"store": store, "rows": plain(rows[:limit]), "is_whole": is_whole, "as_of": _as_of(checkpoints)})
+        return {"store": store, "rows": plain(rows[:limit]), "is_whole": is_whole, "as_of": _as_of(checkpoints)}
 
-    def cleaned(self, value: Any) -> Any:
-        """What may be shown of a value."""
-        return shown(value)
+    def letters(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """The newest open dead letters that `given` chooses, and how many there are."""
+        return self._letters.shown(given, LETTERS_MAX)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]:
-        """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity`, `expansion`, `dead-letters`
-        or `stop`. `ConfigError` for what is not allowed; for what cannot be done the error that says why."""
+        """Look at a change, or make it where that `is_wanted`; `ConfigError` where changes are not allowed."""
         if not self.allow_changes:
             raise ConfigError(_CHANGES_OFF)
-        changes = {
-            "startpoint": self._startpoint,
-            "elasticity": self._elasticity,
-            "expansion": self._expansion,
-            "stop": self._stopped,
-        }
-        if self._target.config.dead_letter_stream is not None:
-            changes["dead-letters"] = self._dead_letters
-        if what not in changes:
-            raise ConfigError(f"there is no change {what!r}", f"there are: {', '.join(changes)}")
-        found = _document(changes[what](given, is_wanted))
+        found: dict[str, Any] = self._ours(self._changes.change(what, given, is_wanted=is_wanted))
         self._looked_s = -STALE_S  # what was done is to be seen in the next answer
         return found
 
-    def _startpoint(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        now_us = time.time_ns() // 1000
-        position, partition = given.get("position", ""), given.get("partition")
-        if isinstance(position, str) and position.endswith(" ago"):
-            position = time_text(time_ago_us(position.removesuffix(" ago"), now_us))
-        if isinstance(position, str) and position.isascii() and position.isdecimal():
-            position = int(position[:19])
-        with opened_startpoints(self._target) as points:
-            preview = points.preview(
-                _text(given, "stream"),
-                startpoint_of(position, now_us),
-                partition=partition if isinstance(partition, int) else None,
-                state=_text(given, "state", "keep"),
-            )
-            return described(preview, points.write(preview) if is_wanted else ())
+    # --- texts of ours ----------------------------------------------------------------------------------------------
 
-    def _elasticity(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        factor, containers = (_number(given, name) for name in ("factor", "containers"))
-        sub_topology = _text(given, "sub_topology", "") or None
-        with opened_elasticity(self._target) as scales:
-            preview = scales.preview(factor, containers=containers, sub_topology=sub_topology, reason="headrace ui")
-            if preview.refusal is not None:
-                raise ConfigError(preview.refusal)
-            return scale_document(preview, scales.write(preview) if is_wanted else None)
+    def refused(self, error: HeadraceError) -> dict[str, Any]:
+        """What an error says, as far as it names no file. All of it is in the log."""
+        found: dict[str, Any] = self._ours({"error": error.message, "hint": error.hint})
+        if found != {"error": error.message, "hint": error.hint} and error.message != self._withheld:
+            self._withheld = error.message  # an event a second does not fill the log
+            LOG.warning("%s", error)
+        return found | {"hint": None if found["hint"] == NOT_SHOWN else found["hint"]}
 
-    def _expansion(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        partitions = _number(given, "partitions")
-        if partitions is None:
-            raise ConfigError("partitions: expected a whole number")
-        with wiring.open_configured(self._target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            stream = system.describe_stream(_text(given, "stream"))
-            readers = checked_readers(system, stream, partitions)
-            running = running_of(system, readers)
-            if is_wanted:
-                carried_out(system, stream, partitions, readers, LOG.warning)
-            return expansion_document(stream, replace(stream, partitions=partitions), readers, running)
-
-    def _dead_letters(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        """`ids`: with spaces between them; `action`: put them back (`retry`), or `discard`."""
-        ids, action = _text(given, "ids").split(), _text(given, "action", "retry")
-        if action not in ("retry", "discard") or not ids:
-            raise ConfigError("expected ids, and retry or discard")
-        with opened_letters(self._target) as letters:
-            chosen = [letters.get(id_) for id_ in dict.fromkeys(ids)]
-            if action == "retry" and (refused := [one for one in chosen if one.why_not_retried]):
-                why = refused[0].why_not_retried
-                raise ConfigError(f"dead letter {refused[0].id} cannot be put back: {why}", "leave it out, or correct it")
-            if is_wanted:
-                letters.retry(chosen) if action == "retry" else letters.discard(chosen)
-            return {"action": action, "letters": [document(letters, one, values=False) for one in chosen]}
-
-    def _stopped(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
-        if self._stop is None:
-            raise ConfigError("the job does not run in this process", "stop it where it runs: Ctrl-C, or SIGTERM")
-        if is_wanted:
-            threading.Thread(target=self._stop, name="headrace-stop", daemon=True).start()
-        return {"application": self._target.application, "stopped": is_wanted}
-
-
-def _document(value: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = shown(value)
-    return found
-
-
-def shown(value: Any) -> Any:
-    """The same with every text in it without the folders of files.
-
-    >>> shown({"why": "cannot read /var/lib/a/b.arrow (moved)", "at": "a/b", "n": 1})
-    {'why': 'cannot read b.arrow (moved)', 'at': 'a/b', 'n': 1}
-    """
-    if isinstance(value, str):
-        return _PATH.sub("", value)
-    if isinstance(value, Mapping):
-        return {key: shown(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [shown(one) for one in value]
-    return value
+    def _ours(self, value: Any) -> Any:
+        return document_without_paths(value, self._streams_read | self._letters.streams)
 
 
 def _as_of(checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
@@ -281,17 +211,3 @@ def _between(key: Any, low: Any, high: Any) -> bool:
         return (low is None or key >= low) and (high is None or key < high)
     except TypeError:
         return False
-
-
-def _text(given: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    found = given.get(name, default)
-    if not isinstance(found, str) or len(found) > 1_000:
-        raise ConfigError(f"{name}: expected a text")
-    return found
-
-
-def _number(given: Mapping[str, Any], name: str) -> int | None:
-    found = given.get(name)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
-        raise ConfigError(f"{name}: expected a whole number")
-    return found

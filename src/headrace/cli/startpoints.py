@@ -15,6 +15,7 @@ from headrace.cli.targets import JsonOption, Target, YesOption, about_an_applica
 from headrace.core.rewind.startpoint_rules import startpoint_text
 from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.whole_numbers import whole_number_of
 
 if TYPE_CHECKING:
     from headrace.client.startpoint_manager import KnownStartpoint
@@ -99,9 +100,10 @@ def partition_of_text(text: str) -> int | None:
     """A partition's number; None for all."""
     if text == "all":
         return None
-    if not (text.isascii() and text.isdecimal()):
+    number = whole_number_of(text)
+    if number is None:
         raise typer.BadParameter(f"--partition {text}: expected a number, or all")
-    return int(text)
+    return number
 
 
 @about_an_application

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from typing import Any
 
 from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS
@@ -14,6 +15,7 @@ from headrace.client.application_client import ApplicationClient, named
 from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of, put_back
 from headrace.errors import ConfigError
 from headrace.model.serde import Serde
+from headrace.model.whole_numbers import whole_number_of
 from headrace.record import Record
 
 AT_ONCE = 500  # letters in one transaction
@@ -44,32 +46,41 @@ class DeadLetters(ApplicationClient):
 
     def list(self, chosen: LetterFilter | None = None, *, open_only: bool = False) -> Iterator[DeadLetter]:
         """Those that `chosen` takes, None for all, partition after partition, oldest first."""
-        wanted, marks = chosen or LetterFilter(), self._marks()
+        wanted, marks = chosen or LetterFilter(), self.marks()
         for record in self._system.consume(self.stream):
             letter = letter_of(record, marks)
             if letter is not None and wanted.takes(letter) and not (open_only and letter.status is not LetterStatus.OPEN):
                 yield letter
 
-    def newest(self, most: int) -> Sequence[DeadLetter]:
-        """The open ones among the last so many records of each partition, newest first: cheap, whatever the stream holds."""
-        starts = {number: max(one.start, one.stop - most) for number, one in self._bounds().items()}
-        records = self._system.consume(self.stream, None, None, sorted(starts), starts)
-        marks = self._marks()
-        found = [letter for record in records if (letter := letter_of(record, marks)) is not None]
-        open_ = [one for one in found if one.status is LetterStatus.OPEN]
-        return sorted(open_, key=lambda one: (one.at_us or 0, one.id), reverse=True)[:most]
+    def newest(self, most: int, chosen: LetterFilter | None = None, *, open_only: bool = True) -> Sequence[DeadLetter]:
+        """The last so many that were written, of those that `chosen` takes, newest first. It reads the whole stream."""
+        return nlargest(most, self.list(chosen, open_only=open_only), key=lambda one: one.order)
+
+    def since(self, starts: Mapping[int, int], marks: Mapping[str, bytes]) -> Iterator[tuple[Record, DeadLetter | None]]:
+        """What the stream has from these offsets on, partition after partition; None for a record that is no letter."""
+        for record in self._system.consume(self.stream, None, None, sorted(starts), starts):
+            yield record, letter_of(record, marks)
+
+    def marks(self) -> dict[str, bytes]:
+        """By id what has become of letters that are dealt with."""
+        found: dict[str, bytes] = self._system.metadata_store(self.application).all(DEAD_LETTERS)
+        return found
+
+    def bounds(self) -> dict[int, range]:
+        """Per partition the offsets that the stream holds."""
+        beginnings, ends = self._system.beginning_offsets(self.stream), self._system.end_offsets(self.stream)
+        return {number: range(beginnings.get(number, 0), end) for number, end in ends.items()}
 
     def get(self, id: str) -> DeadLetter:
         """One by its id, PARTITION:OFFSET; `ConfigError` if there is none."""
         partition, _, offset = id.partition(":")
-        if partition.isdecimal() and offset.isdecimal():
-            number, start = int(partition), int(offset)
-            if start in self._bounds().get(number, range(0)):
-                for record in self._system.consume(self.stream, None, None, [number], {number: start}):
-                    letter = letter_of(record, self._marks()) if record.offset == start else None
-                    if letter is not None:
-                        return letter
-                    break
+        number, start = whole_number_of(partition), whole_number_of(offset)
+        if number is not None and start is not None and start in self.bounds().get(number, range(0)):
+            for record in self._system.consume(self.stream, None, None, [number], {number: start}):
+                letter = letter_of(record, self.marks()) if record.offset == start else None
+                if letter is not None:
+                    return letter
+                break
         raise ConfigError(f"stream {self.stream!r} has no dead letter {id!r}", "`headrace dead-letters list` shows their ids")
 
     def count(self, chosen: LetterFilter | None = None) -> Counter[tuple[str, str]]:
@@ -131,16 +142,8 @@ class DeadLetters(ApplicationClient):
             said(done)
         return done
 
-    def _marks(self) -> dict[str, bytes]:
-        found: dict[str, bytes] = self._system.metadata_store(self.application).all(DEAD_LETTERS)
-        return found
-
     def _expired(self) -> Sequence[str]:
         """The marks of letters that the stream does not hold any more."""
-        bounds = self._bounds()
-        pairs = [(id_, id_.partition(":")) for id_ in self._marks()]
+        bounds = self.bounds()
+        pairs = [(id_, id_.partition(":")) for id_ in self.marks()]
         return [id_ for id_, (partition, _, offset) in pairs if int(offset) < bounds.get(int(partition), range(0)).start]
-
-    def _bounds(self) -> dict[int, range]:
-        beginnings, ends = self._system.beginning_offsets(self.stream), self._system.end_offsets(self.stream)
-        return {number: range(beginnings.get(number, 0), end) for number, end in ends.items()}

@@ -22,8 +22,9 @@ class LetterStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One record of a dead-letter stream. `stream`, `source_partition`, `source_offset`: of the record that could not be
-    processed; the offset is -1 for a timer, which has none. `at_us`: the record's own time. `cut`: what was left out of it,
-    empty for nothing; `tries`: how often it was put back before."""
+    processed; the offset is -1 for a timer, which has none. `at_us`: the record's own time; `failed_at_us`: when the round
+    began that could not process it, None in letters of older versions. `cut`: what was left out of it, empty for nothing;
+    `tries`: how often it was put back before."""
 
     partition: int
     offset: int
@@ -40,10 +41,16 @@ class DeadLetter:
     cut: str = ""
     tries: int = 0
     status: LetterStatus = LetterStatus.OPEN
+    failed_at_us: int | None = None
 
     @property
     def id(self) -> str:
         return f"{self.partition}:{self.offset}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """By this letters are sorted, oldest first: when they were written, and their places among those of one round."""
+        return self.failed_at_us or 0, self.partition, self.offset
 
     @property
     def reason(self) -> str:
@@ -114,6 +121,7 @@ def letter_of(record: Record, marks: Mapping[str, bytes]) -> DeadLetter | None:
         facts.get("cut", ""),
         _number((dict(own).get(TRIES) or b"0").decode(errors="replace"), 0),
         LetterStatus(marks[id_].decode()) if id_ in marks else LetterStatus.OPEN,
+        _number(facts["failed-at-us"], 0) if "failed-at-us" in facts else None,
     )
 
 
@@ -128,6 +136,7 @@ def described(letter: DeadLetter) -> dict[str, object]:
     return {
         "id": letter.id,
         "when": None if letter.at_us is None else time_text(letter.at_us),
+        "failed_at": None if letter.failed_at_us is None else time_text(letter.failed_at_us),
         "source": f"{letter.stream}/{letter.source_partition}",
         "offset": letter.source_offset,
         "operator": letter.operator,

@@ -30,6 +30,7 @@ SCALES = "scales"  # its only key: the scales of the job's sub-topologies; and t
 STARTPOINTS = "startpoints"  # id to the record of a startpoint that was applied; and the requests
 STATE_CUTS = "state-cuts"  # a cut's key to the cut
 PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
+STOPS = "stops"  # requests only: that a run stops
 
 
 def history_of(metadata: MetadataStore, unreadable: Callable[[StorageError], None] | None = None) -> dict[str, Change]:
@@ -97,6 +98,23 @@ def scales_of(metadata: MetadataStore) -> ScaleRequests:
     stored = metadata.get(SCALES, SCALES)
     scales = StoredScales() if stored is None else decode(StoredScales, stored, "scales of the job")
     return ScaleRequests(scales, dict(in_order), unreadable)
+
+
+def stop_request(run_id: str, requested_by: str) -> bytes:
+    """What is left in `STOPS`: of this run only, so that it does not stop a later one."""
+    return msgspec.json.encode({"run": run_id, "by": requested_by})
+
+
+def stop_requested_by(requests: Iterable[bytes], run_id: str) -> str:
+    """Who has requested that this run stops; empty where none of these is of it."""
+    for request in requests:
+        try:
+            found = msgspec.json.decode(request, type=dict[str, str])
+        except msgspec.MsgspecError:
+            continue
+        if found.get("run") == run_id:
+            return found.get("by") or "somebody"
+    return ""
 
 
 def expansion_request(stream: str, partitions: int, requested_by: str) -> bytes:

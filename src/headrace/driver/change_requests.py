@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from headrace.codec.documents import encode
-from headrace.codec.job_records import HISTORY, PARTITION_CHECKS, SCALES, STARTPOINTS, expanders_of, scales_of
+from headrace.codec.job_records import (
+    HISTORY,
+    PARTITION_CHECKS,
+    SCALES,
+    STARTPOINTS,
+    STOPS,
+    expanders_of,
+    scales_of,
+    stop_requested_by,
+)
 from headrace.core.elasticity.preparation import heads_ahead, is_worth_it
 from headrace.core.elasticity.recut import Recut
 from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
@@ -59,6 +68,13 @@ class ChangeRequests:
     def found(self, now_s: float, with_streams: bool = True) -> tuple[ChangeRequest, ...]:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
         return (*self._startpoints(), *self._rebalance(), *(self._expansions(now_s) if with_streams else ()))
+
+    def stop_requested_by(self, run_id: str) -> str:
+        """Who has requested that this run stops; empty where it is not to. Requests of other runs are deleted too."""
+        asked = self._metadata.requests(STOPS)
+        if asked:
+            self._store.write_metadata(self._plan.epoch, STOPS, {}, done=asked)
+        return stop_requested_by(asked.values(), run_id)
 
     def scales(self, now_s: float, runners: Iterable[SubTopologyRunner]) -> tuple[tuple[ChangeRequest, ...], dict[str, Recut]]:
         """Changes of scale that can be made now, and by the titles of sub-topologies those that merge tasks, which are to be

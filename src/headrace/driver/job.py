@@ -74,6 +74,7 @@ class Job(RunningJob):
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None, times: StartTimes | None = None) -> None:
         super().__init__(launched.preparer.planner, pace)
         self._launched, self._until = launched, until
+        self._run_id = launched.lease().run_id
         self._store = launched.backend.store
         autosizing = ScaleController(launched.preparer.planner.config, pace.clock_us)
         self._requests = ChangeRequests(launched.backend, pace, autosizing)
@@ -297,6 +298,10 @@ class Job(RunningJob):
         while not self._stopping.wait(LOOK_S):
             try:
                 with self._holding:
+                    if who := self._requests.stop_requested_by(self._run_id):
+                        LOG.warning("%s has requested that the job stops", who)
+                        self._is_told_to_stop()
+                        return
                     self._requests.settle(self._pace.clock_us())
                     found = self._requests.found(time.monotonic(), with_streams=self._until is None)
                     self._requests.autosize(time.monotonic(), self._generation.looked_at)

@@ -91,7 +91,8 @@ class ProcessorStatus(JobStatus):
 
 
 class RunStatus(JobStatus):
-    """The last status of a job that ran in the foreground. `signal`: the number of the signal that stopped it."""
+    """The last status of a job that ran in the foreground. `stopped`: it did not end by itself; `signal`: the number of the
+    signal that stopped it, None where another request did."""
 
     stopped: bool
     signal: int | None

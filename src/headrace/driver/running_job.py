@@ -29,6 +29,7 @@ class RunningJob(ABC):
         self._planner, self._pace = planner, pace
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
+        self._was_stopped = False
         self._closing = threading.Lock()
         self._at_end: list[Callable[[], None]] = []
 
@@ -49,10 +50,20 @@ class RunningJob(ABC):
     def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
         """End the job, or leave the group: a round that runs is dropped whole, what is committed stays. Returns when all is
         closed; `WaitTimeoutError` after `timeout_s`."""
-        self._stop()
+        self._is_told_to_stop()
         if not self._ended.wait(timeout_s):
             hint = "what is committed stays: if it does not end soon, kill the process; the next run resumes from there"
             raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._is_in}", hint)
+
+    def _is_told_to_stop(self) -> None:
+        """Begin to end, unless it ends already."""
+        self._was_stopped |= not self._stopping.is_set()
+        self._stop()
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended, or is ending, as that was requested: by `stop`, or by a command."""
+        return self._was_stopped
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""

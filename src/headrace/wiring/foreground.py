@@ -33,4 +33,4 @@ def wait_for(job: Job, progress: bool) -> RunStatus:
             for number, handler in before.items():
                 signal.signal(number, handler)
     job.wait(0)
-    return {**job.status(), "stopped": bool(signals), "signal": signals[0] if signals else None}
+    return {**job.status(), "stopped": job.was_stopped, "signal": signals[0] if signals else None}

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.core.metrics.series import Series, series_of
 from headrace.driver.running_job import RunningJob
 from headrace.errors import ConfigError, SetupError
+from headrace.model.whole_numbers import whole_number_of
 
 LOG = logging.getLogger("headrace")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -71,9 +72,10 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 65_536:
+    number = whole_number_of(port, 65_535)
+    if not host or not number:
         raise ConfigError(f"{name} {text!r} is no address", _HINT)
-    return host, int(port)
+    return host, number
 
 
 def names_of(host: str) -> frozenset[str]:

@@ -38,7 +38,7 @@ def write(
         key, value, time_us, own = original or (None, None, now_us, None)
         _, name, partition = ssps[reject.ssp]
         routing.append(key)
-        added = _headers(reject, name, partition)
+        added = _headers(reject, name, partition, now_us)
         time_us, said = _taken_time(time_us, limits, now_us)
         own = list(own or ())
         if reject.replay is not None:
@@ -55,7 +55,7 @@ def write(
     outputs.add(stream, table, pa.array(routing, pa.binary()), offsets)
 
 
-def _headers(reject: Reject, stream: str, partition: int) -> list[dict[str, Any]]:
+def _headers(reject: Reject, stream: str, partition: int, now_us: int) -> list[dict[str, Any]]:
     facts = {
         "stream": stream,
         "partition": partition,
@@ -63,6 +63,7 @@ def _headers(reject: Reject, stream: str, partition: int) -> list[dict[str, Any]
         "operator": reject.operator,
         "error-class": reject.error_class,
         "error-message": reject.message,
+        "failed-at-us": now_us,
     }
     return [_header(name, fact) for name, fact in facts.items()]
 

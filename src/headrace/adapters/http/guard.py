@@ -2,14 +2,15 @@
 
 Pages of other sites cannot reach a server on this machine: `Host` must be an address or one of its own names (a name that was
 made to point here is none), and `Origin`, where there is one, the server itself. An error says nothing of this machine: that is
-in the log.
+in the log. Pages behind it answer no error themselves (Starlette's own handler would, before this one): see `routed`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import Any
@@ -17,12 +18,15 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
+from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.errors import HeadraceError
 
 LOG = logging.getLogger("headrace.http")
 BODY_BYTES_MAX, PATH_CHARACTERS_MAX = 64 * 1024, 2_048
+BODY_S = 10.0  # so long a body is waited for
+DROPPED_BYTES_MAX = 1024 * 1024  # of a body that is too large: many clients read the answer only when they have sent it
 COOKIE = "headrace-token"
 METHODS = frozenset({"GET", "HEAD", "POST"})
 _HEADERS = {
@@ -58,28 +62,33 @@ class Guard:
                 message["headers"] = [*own, *_HEADERS.items()]
             await send(message)
 
-        refusal = self._refusal(Request(scope))
-        if refusal is not None:
-            await refusal(scope, receive, sent)
-            return
         try:
-            await self._app(scope, _bounded(receive), sent)
+            await self._answer(scope, receive, sent)
         except Exception as error:
             if begun:
                 raise
             await _failure(error)(scope, receive, sent)
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp | None = self._refusal(Request(scope))
+        if answer is None:
+            body = await _whole_body(receive)
+            if body is None:
+                return  # the client has left
+            answer, receive = self._app, _again(body, receive)
+        await answer(scope, receive, send)
+
     def _refusal(self, request: Request) -> JSONResponse | RedirectResponse | None:
         if request.method not in METHODS:
             return _said(405, "GET and POST are answered")
-        if len(request.scope.get("raw_path") or request.url.path) > PATH_CHARACTERS_MAX:
+        if len(request.scope.get("raw_path") or request.scope["path"]) > PATH_CHARACTERS_MAX:
             return _said(414, "the path is too long")
         named = request.headers.getlist("host")
         name = _name_of(named[0]) if len(named) == 1 else ""
         if name not in self._hosts and not _is_address(name):
             return _said(403, "this server does not have the name in Host")
         origins = request.headers.getlist("origin")
-        if any(urlsplit(_text(origin)).netloc.lower() != named[0].lower() for origin in origins):
+        if any(_site_of(origin) != named[0].lower() for origin in origins):
             return _said(403, "pages of other sites are not answered")
         if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return _said(403, "pages of other sites are not answered")
@@ -93,24 +102,50 @@ class Guard:
         shown = request.headers.get("authorization", "").removeprefix("Bearer ")
         if _equal(shown, token) or _equal(_cookie(request), token):
             return None
-        if request.method == "GET" and request.url.path == "/" and _equal(request.query_params.get("token", ""), token):
+        if request.method == "GET" and request.scope["path"] == "/" and _equal(request.query_params.get("token", ""), token):
             answer = RedirectResponse("/", 303)
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return answer
         return _said(401, "show the token: Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser")
 
 
-def _bounded(receive: Receive) -> Receive:
-    """The same body, up to what one may have: a request that does not say how long it is may be endless."""
-    read = 0
+def routed(routes: Sequence[BaseRoute]) -> ASGIApp:
+    """Pages to be put behind a guard. What they raise comes to it."""
+    return Router(routes, default=_said(404, "not found"))
+
+
+async def _whole_body(receive: Receive) -> bytes | None:
+    """None where the client leaves. `_TooLarge`, `_TooSlow`: a request that does not say how long it is may be endless."""
+    parts, read, is_more = list[bytes](), 0, True
+    ends_s = asyncio.get_running_loop().time() + BODY_S
+    while is_more and read <= DROPPED_BYTES_MAX:
+        try:
+            async with asyncio.timeout_at(ends_s):
+                message = await receive()
+        except TimeoutError:
+            raise _TooSlow from None
+        if message["type"] == "http.disconnect":
+            return None
+        part = message.get("body", b"")
+        read += len(part)
+        if read <= BODY_BYTES_MAX:
+            parts.append(part)
+        is_more = message.get("more_body", False)
+    if read > BODY_BYTES_MAX:
+        raise _TooLarge
+    return b"".join(parts)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What gives a body that was read, then what comes after it."""
+    is_given = False
 
     async def received() -> MutableMapping[str, Any]:
-        nonlocal read
-        message = await receive()
-        read += len(message.get("body", b""))
-        if read > BODY_BYTES_MAX:
-            raise _TooLarge
-        return message
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
 
     return received
 
@@ -119,9 +154,15 @@ class _TooLarge(Exception):
     pass
 
 
+class _TooSlow(Exception):
+    pass
+
+
 def _failure(error: Exception) -> JSONResponse:
     if isinstance(error, _TooLarge):
         return _said(413, f"a body has at most {BODY_BYTES_MAX} bytes")
+    if isinstance(error, _TooSlow):
+        return _said(408, f"the body has not come within {BODY_S:g} s")
     if isinstance(error, HeadraceError):
         LOG.warning("a page could not be answered: %s", error.message)
         return _said(503, "that cannot be read now; the log of this server says why")
@@ -145,6 +186,18 @@ def _name_of(host: str) -> str:
     except ValueError:
         return ""
     return "" if "@" in host or found.path or found.query else (found.hostname or "")
+
+
+def _site_of(origin: str) -> str:
+    """Host and port.
+
+    >>> _site_of("http://LOCALHOST:80"), _site_of("null"), _site_of("http://[::1")
+    ('localhost:80', '', '')
+    """
+    try:
+        return urlsplit(_text(origin)).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _is_address(name: str) -> bool:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from headrace.adapters.http.guard import routed
+from headrace.core.file_paths import without_paths
 from headrace.core.metrics.series import Series
 from headrace.core.metrics.table import MetricKind
 
@@ -21,7 +23,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def job_pages(
     series: Callable[[], Sequence[Series]], ended_by: Callable[[], str], waits_for: Callable[[], str]
-) -> Starlette:
+) -> ASGIApp:
     """`ended_by`: why the job does not live any more, empty while it does; `waits_for`: what it waits for before it works."""
     text = exposition(series)
 
@@ -30,13 +32,13 @@ def job_pages(
 
     async def live(request: Request) -> Response:
         why = await run_in_threadpool(ended_by)
-        return JSONResponse({"live": not why, "why": why}, 503 if why else 200)
+        return JSONResponse({"live": not why, "why": without_paths(why)}, 503 if why else 200)
 
     async def ready(request: Request) -> Response:
         why = await run_in_threadpool(lambda: ended_by() or waits_for())
-        return JSONResponse({"ready": not why, "why": why}, 503 if why else 200)
+        return JSONResponse({"ready": not why, "why": without_paths(why)}, 503 if why else 200)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/live", live), Route("/ready", ready)])
+    return routed([Route("/metrics", metrics), Route("/live", live), Route("/ready", ready)])
 
 
 class _Collected(Collector):

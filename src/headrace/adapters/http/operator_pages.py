@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
@@ -12,15 +11,16 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 from anyio import to_thread
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from headrace.adapters.http.guard import routed
 from headrace.errors import HeadraceError
+from headrace.model.whole_numbers import whole_number_of
 
-LOG = logging.getLogger("headrace.http")
 EVERY_S = 1.0
 STREAMS_MAX = 32  # pages that are kept fresh at once
 LIMIT_MAX = 1_000
@@ -40,17 +40,18 @@ _STATIC = {
 
 class View(Protocol):
     """What is shown, and changed. Each may wait for the system; `HeadraceError` for what is not there, or cannot be done.
-    `cleaned`: what may be shown of a value."""
+    `refused`: what is shown of such an error, `error` and `hint`."""
 
     def overview(self) -> bytes: ...
     def picture(self) -> str: ...
     def state(self, store: str, key: str) -> dict[str, Any]: ...
     def range(self, store: str, start: str | None, end: str | None, limit: int) -> dict[str, Any]: ...
     def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]: ...
-    def cleaned(self, value: Any) -> Any: ...
+    def letters(self, given: Mapping[str, str]) -> dict[str, Any]: ...
+    def refused(self, error: HeadraceError) -> dict[str, Any]: ...
 
 
-def operator_pages(view: View) -> tuple[Starlette, Callable[[], None]]:
+def operator_pages(view: View) -> tuple[ASGIApp, Callable[[], None]]:
     """The pages of one application; and what ends the events, before the server is closed."""
     pages = _Pages(view)
     routes = [
@@ -59,11 +60,12 @@ def operator_pages(view: View) -> tuple[Starlette, Callable[[], None]]:
         Route("/api/overview", pages.overview),
         Route("/api/picture", pages.picture),
         Route("/api/events", pages.events),
+        Route("/api/dead-letters", pages.letters),
         Route("/state/{store}", pages.state_range),
         Route("/state/{store}/{key:path}", pages.state),
         Route("/api/{mode}/{what}", pages.change, methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), pages.end_events
+    return routed(routes), pages.end_events
 
 
 class _Pages:
@@ -111,7 +113,7 @@ class _Pages:
         try:
             return self._view.overview()
         except HeadraceError as error:
-            return msgspec.json.encode({"problem": self._view.cleaned(error.message)})
+            return msgspec.json.encode({"problem": self._view.refused(error)["error"]})
 
     def end_events(self) -> None:
         """Events that are under way end soon."""
@@ -127,10 +129,13 @@ class _Pages:
 
     async def state_range(self, request: Request) -> Response:
         given, store = request.query_params, request.path_params["store"]
-        limit = given.get("limit", "100")
-        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= LIMIT_MAX):
+        limit = whole_number_of(given.get("limit", "100"), LIMIT_MAX)
+        if not limit:
             return _json({"error": f"limit: expected 1 to {LIMIT_MAX}"}, 400)
-        return await self._answered(lambda: self._view.range(store, given.get("from"), given.get("to"), int(limit)))
+        return await self._answered(lambda: self._view.range(store, given.get("from"), given.get("to"), limit))
+
+    async def letters(self, request: Request) -> Response:
+        return await self._answered(lambda: self._view.letters(request.query_params))
 
     async def change(self, request: Request) -> Response:
         mode, what = request.path_params["mode"], request.path_params["what"]
@@ -148,14 +153,8 @@ class _Pages:
         try:
             found = await run_in_threadpool(look)
         except HeadraceError as error:
-            LOG.info("a page was refused: %s", error.message)
-            return _json(self._view.cleaned({"error": error.message, "hint": error.hint}), 400)
+            return _json(self._view.refused(error), 400)
         return Response(found, media_type=_JSON) if isinstance(found, bytes) else _json(found)
-
-
-async def _missing(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return _json({"error": "not found" if status == 404 else "that is not answered here"}, status)
 
 
 def _static(name: str) -> Response:

@@ -2,6 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { controls } from "./controls.js";
+import { letters } from "./letters.js";
 import { listen } from "./live.js";
 import { store } from "./store.js";
 import { Table, options, shown, text, when } from "./tables.js";
@@ -76,7 +77,7 @@ const startpoints = new Table(
   { empty: "no startpoint is set" },
 );
 const charts = new Charts(at("phases"), at("rates"), at("charted"));
-let letters = null;
+const showLetters = letters();
 let last = null;
 
 function came(one) {
@@ -147,6 +148,8 @@ function show(found) {
   }
   last = found;
   header(found);
+  showLetters(found.dead_letters);
+  at("letters-form").hidden = !found.allow_changes;
   if (!found.status) return;
   const known = found.status.sub_topologies;
   options(at("charted"), Object.keys(known));
@@ -162,21 +165,6 @@ function show(found) {
   startpoints.fill(found.startpoints);
   charts.add(known, found.streams, Date.parse(found.at) / 1000);
   for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
-  at("letters-form").hidden = !found.allow_changes;
-  at("stop-form").hidden = !found.can_stop;
-  for (const id of ["letters", "letters-link"]) at(id).hidden = !found.dead_letters;
-  if (found.dead_letters) {
-    letters ??= new Table(
-      at("letter-table"),
-      ["id", "when", "source", "operator", "reason", "key", "value", "tries"].map((name) => ({
-        name: name === "when" ? "record's time" : name,
-        of: (one) => (name === "when" ? when(one.when) : one[name]),
-        number: name === "tries",
-      })),
-      { empty: "no dead letter" },
-    );
-    letters.fill(found.dead_letters);
-  }
 }
 
 at("filter").addEventListener("input", filtered);
