@@ -27,7 +27,6 @@ from headrace.client.job_look import JobLook
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.codec.job_records import history_of
 from headrace.core.topology.picture import picture_of
-from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.errors import ConfigError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.durations import time_ago_us, time_text
@@ -88,12 +87,11 @@ class OperatorView:
                 return found | {"problem": f"{target.application} has not run there yet"}
             job, metadata = JobLook(system, target.application), system.metadata_store(target.application)
             changes = list(history_of(metadata, lambda error: None).values())[-HISTORY_MAX:]
-            ran = StoredLocality(metadata).read_processor_locality().get_locality()
-            tasks, places = tasks_document(job), {str(task): place for task, place in ran.items()}
+            tasks = tasks_document(job)
             url = target.config.system
             found |= {
                 "status": status_document(job, "log" if url.startswith("log:") else url),
-                "tasks": [one | {"came": _came(one, places)} for one in tasks["tasks"]],
+                "tasks": tasks["tasks"],
                 "notes": tasks["notes"],
                 "history": [change_document(one) for one in reversed(changes)],
                 "streams": self._streams(job),
@@ -264,15 +262,6 @@ def _as_of(checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
         }
         for one in sorted(checkpoints, key=lambda one: str(one.task))
     ]
-
-
-def _came(task: Mapping[str, Any], ran: Mapping[str, str]) -> str:
-    """How a task came to where it is."""
-    if task["restoring"] is not None:
-        return "restoring"
-    if task["location"] is None or str(task["task"]) not in ran:
-        return "here" if task["location"] is None else "new"
-    return "same host" if ran[task["task"]] == task["location"] else "moved"
 
 
 def _between(key: Any, low: Any, high: Any) -> bool:

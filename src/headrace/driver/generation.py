@@ -288,7 +288,7 @@ class Generation(ShownRounds):
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
                 with logged_as(planned.id):
-                    self._run(runner, planned)
+                    self._run_known(runner, planned)
             return True
         except EndlessTimersError:
             raise
@@ -304,6 +304,15 @@ class Generation(ShownRounds):
             self._whole_rounds.ended(name)
             self._current.pop(name, None)
             self.wake()  # the readers of this output may look
+
+    def _run_known(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+        """`_run`; where that fails the tasks of the round have it as their last error."""
+        try:
+            self._run(runner, planned)
+        except Exception as error:
+            if not self._stopping.is_set():
+                runner.failed(planned, error)
+            raise
 
     def _run(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
         self._began_s[runner.sub.name] = time.monotonic()

@@ -35,7 +35,7 @@ const tasks = new Table(
   [
     { name: "task", wide: 11, of: (one) => one.task },
     { name: "sub-topology", of: (one) => one.sub_topology },
-    { name: "location", wide: 10, of: (one) => one.location ?? "this machine" },
+    { name: "location", wide: 10, of: (one) => one.location ?? one.host ?? "" },
     { name: "processor", of: (one) => one.processor ?? "" },
     { name: "container", number: true, wide: 5.5, of: (one) => one.container },
     { name: "came", wide: 13, of: came },
@@ -43,6 +43,8 @@ const tasks = new Table(
     { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
     { name: "busy", number: true, wide: 4, of: (one) => percent(one.metrics["busy-share-10s"]) },
     { name: "reads", wide: 12, of: (one) => one.reads.join(" ") },
+    { name: "last commit (UTC)", wide: 12, of: (one) => when(one.last_commit) },
+    { name: "last error", wide: 24, of: (one) => (one.last_error ? `${when(one.last_error.at)}: ${one.last_error.error}` : "") },
   ],
   { sorts: true, fixed: true },
 );
@@ -80,7 +82,7 @@ let letters = null;
 let last = null;
 
 function came(one) {
-  if (!one.restoring) return one.came;
+  if (!one.restoring) return one.came ?? "";
   const { done_bytes: done, total_bytes: total, left_s: left } = one.restoring;
   const share = total ? Math.round((100 * done) / total) : 0;
   if (left === null) return `restoring ${share} %`;
@@ -89,7 +91,7 @@ function came(one) {
 
 function wanted(one) {
   const words = at("filter").value.toLowerCase();
-  return !words || [one.task, one.sub_topology, one.location, one.processor, came(one), ...one.reads].join(" ").toLowerCase().includes(words);
+  return !words || [one.task, one.sub_topology, one.location, one.host, one.processor, came(one), one.last_error?.error, ...one.reads].join(" ").toLowerCase().includes(words);
 }
 
 function filtered() {
