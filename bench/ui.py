@@ -2,17 +2,21 @@
 
     .venv/bin/python bench/ui.py [TASKS] [--kafka] [--profile]
 
-A job with state that has run, with so many tasks (1,000), on an embedded log or on a Kafka of its own. Of each page the time
-over HTTP in ms, and the CPU time of this process, which is server and browser in one: median and most of several answers.
---profile: where the time goes.
+A job with state that has run, with so many tasks (1,000), on an embedded log or on a Kafka of its own, and a process
+`headrace ui`. Of each page the time over HTTP in ms, and the CPU time of that process while it answered, in which it also looks
+at the job in the background: median and most of several answers. --profile: where the time goes, in this process.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import json
+import os
 import pstats
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -27,36 +31,55 @@ from headrace import wiring
 from headrace.adapters.http.guard import Guard
 from headrace.adapters.http.job_pages import job_pages
 from headrace.adapters.http.server import HttpServer
-from headrace.cli.operator_view import STALE_S, OperatorView
+from headrace.cli.kept_look import ASKED_S
+from headrace.cli.operator_view import OperatorView
 from headrace.cli.targets import Target
-from headrace.cli.ui import pages
 from headrace.core.metrics.series import series_of
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
-TIMES = 7
+TIMES = 9
 STARTPOINT = {"stream": "in", "position": "earliest"}
 
 
-def timed(url: str, body: Any = None) -> tuple[float, float, int]:
-    """Milliseconds, of CPU too, and bytes of one answer."""
+class Pages:
+    """A process that answers."""
+
+    def __init__(self, url: str, folder: str) -> None:
+        state = f"state_uri={folder}/state"
+        command = [sys.executable, "-m", "headrace", "ui", "--application", "wide", "--system", url, "--port", "0"]
+        self._process = subprocess.Popen(
+            [*command, "--allow-changes", "--set", state], stderr=subprocess.PIPE, text=True, env=os.environ, cwd=folder
+        )
+        assert self._process.stderr is not None
+        self.url = self._process.stderr.readline().split()[-1]
+
+    def cpu_ms(self) -> float:
+        """Of all of its threads, those that have ended too."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
+        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return max(ticks, sum(int(one.read_text().split()[0]) for one in tasks) / 1e6)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+
+
+def said(what: str, url: str, cpu_ms: Callable[[], float], body: Any = None, times: int = TIMES, pause_s: float = 0.3) -> None:
+    """Print the times of some answers, with a pause between them."""
+    found, size = [], 0
     data = None if body is None else json.dumps(body).encode()
-    began_s, cpu_s = time.perf_counter(), time.process_time()
-    with urllib.request.urlopen(urllib.request.Request(url, data)) as found:
-        size = len(found.read())
-    return (time.perf_counter() - began_s) * 1e3, (time.process_time() - cpu_s) * 1e3, size
-
-
-def said(what: str, url: str, body: Any = None, before: Callable[[], object] = lambda: None, times: int = TIMES) -> None:
-    """Print the times of some answers; `before` each."""
-    found = []
     for _ in range(times):
-        before()
-        found.append(timed(url, body))
+        time.sleep(pause_s)
+        began_s, began_cpu_ms = time.perf_counter(), cpu_ms()
+        with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
+            size = len(answer.read())
+        found.append(((time.perf_counter() - began_s) * 1e3, cpu_ms() - began_cpu_ms))
     walls, cpus = [one[0] for one in found], [one[1] for one in found]
     print(
         f"{what:32} {median(walls):7.1f} ms (most {max(walls):7.1f}), CPU {median(cpus):6.1f} ms (most {max(cpus):6.1f}), "
-        f"{found[0][2]:,} bytes",
+        f"{size:,} bytes",
         flush=True,
     )
 
@@ -81,6 +104,7 @@ def profiled(target: Target) -> None:
         "a key": lambda: view.state("counts", "5"),
         "a preview": lambda: view.change("startpoint", STARTPOINT, is_wanted=False),
     }
+    gc.disable()
     for name, look in looks.items():
         look()
         profile = cProfile.Profile()
@@ -103,33 +127,25 @@ def main() -> None:
             system.produce("in", [(one, one) for one in range(10 * given.tasks)], key=hr.Long(), value=hr.Long())
         job = wiring.start(app, until="caught-up", engine=InlineEngine(run_container))
         job.wait(600)
-        target = Target("wide", wiring.config_of(app), app)
         if given.profile:
-            profiled(target)
+            profiled(Target("wide", wiring.config_of(app), app))
             return
 
-        def changed() -> None:
-            """One more round, after which all tasks have committed."""
-            with hr.open_system(url) as system:
-                system.produce("in", [(one, one) for one in range(10 * given.tasks)], key=hr.Long(), value=hr.Long())
-            wiring.start(app, until="caught-up", engine=InlineEngine(run_container)).wait(600)
-
-        with pages(target, "127.0.0.1", 0, allow_changes=True) as page:
-            said("the very first overview", f"{page}/api/overview", times=1)
-            said("overview, again", f"{page}/api/overview")
-            said("overview, after a silence", f"{page}/api/overview", None, lambda: time.sleep(STALE_S + 1))
-            said("a range of 1,000 entries", f"{page}/state/counts?limit=1000")
-            said("a key of the state", f"{page}/state/counts/5")
-            said("preview of a startpoint", f"{page}/api/preview/startpoint", STARTPOINT)
-            changed()
-            said("overview, all has changed", f"{page}/api/overview", times=1)
-            changed()
-            said("a key, all has changed", f"{page}/state/counts/5", times=1)
-            changed()
-            said("a preview, all has changed", f"{page}/api/preview/startpoint", STARTPOINT, times=1)
+        pages = Pages(url, folder)
+        said("the very first overview", f"{pages.url}/api/overview", pages.cpu_ms, times=1, pause_s=0.0)
+        said("overview", f"{pages.url}/api/overview", pages.cpu_ms)
+        said("overview, after 8 s of silence", f"{pages.url}/api/overview", pages.cpu_ms, times=3, pause_s=8.0)
+        said("a range of 1,000 entries", f"{pages.url}/state/counts?limit=1000", pages.cpu_ms)
+        said("a key of the state", f"{pages.url}/state/counts/5", pages.cpu_ms)
+        said("preview of a startpoint", f"{pages.url}/api/preview/startpoint", pages.cpu_ms, STARTPOINT)
+        cpu_ms = pages.cpu_ms()
+        time.sleep(10)
+        print(f"CPU in the background: {(pages.cpu_ms() - cpu_ms) / 10:.0f} ms per second")
+        said(f"overview, after {ASKED_S + 8:.0f} s", f"{pages.url}/api/overview", pages.cpu_ms, times=1, pause_s=ASKED_S + 8)
+        pages.close()
         endpoint = Guard(job_pages(lambda: series_of("wide", job.measured), str, str), {"127.0.0.1"})
         server = HttpServer(endpoint, "127.0.0.1", 0, "bench").start()
-        said("/metrics", f"{server.url}/metrics")
+        said("/metrics", f"{server.url}/metrics", lambda: time.process_time() * 1e3)
         server.close()
 
 

@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.http import operator_pages
-from headrace.cli import operator_view
+from headrace.cli import kept_look
 from headrace.cli.targets import Target
 from headrace.cli.ui import pages
 from headrace.wiring.worker.entry import run_container
@@ -33,7 +33,7 @@ QUICK = {"trigger_interval_ms": 20, "partition_check_interval_s": 0.2}
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests do not wait a second for what is there already."""
     monkeypatch.setattr(operator_pages, "EVERY_S", 0.2)
-    monkeypatch.setattr(operator_view, "FRESH_S", 0.1)
+    monkeypatch.setattr(kept_look, "FRESH_S", 0.1)
 
 
 @pytest.fixture(scope="module")

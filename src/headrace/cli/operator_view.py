@@ -18,21 +18,23 @@ from headrace.cli.dead_letters import document, opened_letters
 from headrace.cli.elasticity import opened_elasticity, scale_document
 from headrace.cli.expand import carried_out, checked_readers, expansion_document, running_of
 from headrace.cli.json_values import plain
+from headrace.cli.kept_look import KeptLook
 from headrace.cli.previews import described
 from headrace.cli.startpoints import opened_startpoints, startpoint_document
 from headrace.cli.states import entry_document, key_of_text, view_of
 from headrace.cli.targets import Target
 from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.client.job_look import JobLook
+from headrace.client.kept_system import KeptSystem
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.codec.job_records import history_of
 from headrace.core.topology.picture import picture_of
 from headrace.errors import ConfigError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.durations import time_ago_us, time_text
+from headrace.model.serde import Serde
 
 LOG = logging.getLogger("headrace.http")
-FRESH_S, STALE_S = 0.9, 5.0  # what is older is looked up behind an answer, or before it
 HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX, LETTERS_MAX = 100, 100, 200, 50
 _PATH = re.compile(r"(?<![\w/.])/(?:[^\s/'\"`,;:()]+/)+")
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
@@ -44,34 +46,24 @@ class OperatorView:
     def __init__(self, target: Target, *, allow_changes: bool = False, stop: Callable[[], None] | None = None) -> None:
         self._target, self._stop = target, stop
         self.allow_changes = allow_changes
-        self._lock = threading.Lock()
-        self._looked_s = -STALE_S
-        self._shown = b"{}"
+        self._system = KeptSystem(target.config)
+        self._kept = KeptLook(lambda: msgspec.json.encode(shown(self._overview())))
         self._read: dict[str, tuple[float, int]] = {}  # by stream when it was looked at, and up to where it was read then
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 
     def overview(self) -> bytes:
-        """Everything but the state, as JSON. It is looked up behind the answer, for the next one; what is older than
-        `STALE_S` is waited for."""
-        age_s = time.monotonic() - self._looked_s
-        if age_s > STALE_S:
-            self._look()
-        elif age_s > FRESH_S and not self._lock.locked():
-            threading.Thread(target=self._look_behind, name="headrace-ui", daemon=True).start()
-        return self._shown
+        """Everything but the state, as JSON, and how old that is: it is looked up in the background, see `kept_look`."""
+        age_s, found = self._kept.get()
+        return b'{"age_s":%.1f,' % age_s + found[1:]
 
-    def _look(self) -> None:
-        with self._lock:
-            if time.monotonic() - self._looked_s > FRESH_S:  # else another has just done it
-                self._shown = msgspec.json.encode(shown(self._overview()))
-                self._looked_s = time.monotonic()
+    def keep_fresh(self) -> None:
+        """Look it up now, before somebody asks."""
+        self._kept.ask()
 
-    def _look_behind(self) -> None:
-        try:
-            self._look()
-        except Exception as error:  # who asks for it when it is stale gets the error
-            LOG.info("the overview could not be looked up: %s", getattr(error, "message", error))
+    def close(self) -> None:
+        self._kept.close()
+        self._system.close()
 
     def _overview(self) -> dict[str, Any]:
         target = self._target
@@ -82,8 +74,8 @@ class OperatorView:
             "can_stop": self._stop is not None and self.allow_changes,
             "problem": None,
         }
-        with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            if not system.has_run(target.application) or system.job_store(target.application).job_model() is None:
+        with self._system.opened() as system:
+            if not system.has_run(target.application) or system.job_reader(target.application).job_model() is None:
                 return found | {"problem": f"{target.application} has not run there yet"}
             job, metadata = JobLook(system, target.application), system.metadata_store(target.application)
             changes = list(history_of(metadata, lambda error: None).values())[-HISTORY_MAX:]
@@ -97,12 +89,12 @@ class OperatorView:
                 "streams": self._streams(job),
                 "stores": sorted(job.model.stores),
             }
-        if target.config.dead_letter_stream is not None:
-            with opened_letters(target) as letters:
-                newest = letters.newest(LETTERS_MAX)
-                found["dead_letters"] = [document(letters, one, values=True) for one in newest]
-        with opened_startpoints(target) as points:
-            found["startpoints"] = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]][::-1]
+            if target.config.dead_letter_stream is not None:
+                with opened_letters(target, system) as letters:
+                    newest = letters.newest(LETTERS_MAX)
+                    found["dead_letters"] = [document(letters, one, values=True) for one in newest]
+            with opened_startpoints(target, system) as points:
+                found["startpoints"] = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]][::-1]
         return found
 
     def _streams(self, job: JobLook) -> list[dict[str, Any]]:
@@ -135,17 +127,19 @@ class OperatorView:
 
     def state(self, store: str, key: str) -> dict[str, Any]:
         """What is under a key, and up to where that counts: what the tasks that may have it had read."""
-        view = view_of(store, self._target)
+        view = view_of(store, self._target, self._system)
         typed, found, checkpoints = view.looked_up(lambda serde: key_of_text(key, serde))
         entries = [entry_document(one) for one in found[:ENTRIES_MAX]]
         return _document({"store": store, "key": plain(typed), "entries": plain(entries), "as_of": _as_of(checkpoints)})
 
     def range(self, store: str, start: str | None, end: str | None, limit: int) -> dict[str, Any]:
         """Keys from `start` to before `end` with what is under them, in no order of the keys; at most `limit`."""
-        view = view_of(store, self._target)
-        form = view.form()
-        low, high = (None if text is None else key_of_text(text, form.key) for text in (start, end))
-        rows, checkpoints = view.rows_as_of(limit + 1, lambda key: _between(key, low, high))
+
+        def wanted_by(serde: Serde) -> Callable[[Any], bool]:
+            low, high = (None if text is None else key_of_text(text, serde) for text in (start, end))
+            return lambda key: _between(key, low, high)
+
+        rows, checkpoints = view_of(store, self._target, self._system).some_rows(limit + 1, wanted_by)
         is_whole = len(rows) <= limit
         return _document({"store": store, "rows": plain(rows[:limit]), "is_whole": is_whole, "as_of": _as_of(checkpoints)})
 
@@ -171,7 +165,8 @@ class OperatorView:
         if what not in changes:
             raise ConfigError(f"there is no change {what!r}", f"there are: {', '.join(changes)}")
         found = _document(changes[what](given, is_wanted))
-        self._looked_s = -STALE_S  # what was done is to be seen in the next answer
+        if is_wanted:
+            self._kept.outdate()  # what was done is to be seen in the next answer
         return found
 
     def _startpoint(self, given: Mapping[str, Any], is_wanted: bool) -> dict[str, Any]:
@@ -181,7 +176,7 @@ class OperatorView:
             position = time_text(time_ago_us(position.removesuffix(" ago"), now_us))
         if isinstance(position, str) and position.isascii() and position.isdecimal():
             position = int(position[:19])
-        with opened_startpoints(self._target) as points:
+        with self._system.opened() as system, opened_startpoints(self._target, system) as points:
             preview = points.preview(
                 _text(given, "stream"),
                 startpoint_of(position, now_us),

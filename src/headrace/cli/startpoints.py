@@ -186,11 +186,11 @@ def _deleted_text(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str
     return " and ".join(counted(count, what) for count, what in counts if count)
 
 
-def opened_startpoints(target: Target) -> Startpoints:
-    """Those of the target; to be used in a `with`."""
+def opened_startpoints(target: Target, system: Any = None) -> Startpoints:
+    """Those of the target; to be used in a `with`. `system`: its own, where that is open."""
     from headrace.client.startpoints import Startpoints
 
-    return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
+    return Startpoints(target.application, target.config, None if target.app is None else target.app.topology(), system)
 
 
 def _print_startpoints(found: Iterable[KnownStartpoint]) -> None:

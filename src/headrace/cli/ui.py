@@ -60,9 +60,11 @@ def pages(
     view = OperatorView(target, allow_changes=allow_changes, stop=stop)
     answered, end_events = operator_pages(view)
     server = HttpServer(Guard(answered, names_of(host), token), host, port, "headrace ui").start()
+    view.keep_fresh()
     try:
         say(f"{target.application} is shown at {server.url}" + (f"/?token={token}" if token else ""))
         yield server.url
     finally:
         end_events()
         server.close()
+        view.close()

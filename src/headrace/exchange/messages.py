@@ -84,7 +84,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured. `is_part`:
     other tasks of the container take no part in the round, and may be restored meanwhile. `restore_inline_bytes`: so many
     bytes of state files opening its stores may read; where it is more the container declines; None: nothing is restored in the
-    background, and it never does."""
+    background, and it never does. `log_as`: the application, where the worker logs JSON lines."""
 
     round_id: str
     epoch: int
@@ -110,6 +110,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     location_id: str | None = None
     restore_inline_bytes: int | None = None
     is_part: bool = False
+    log_as: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

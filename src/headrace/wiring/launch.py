@@ -124,6 +124,7 @@ def launched(
             max_round_ms(config, processor_store, log) / 1000,
             address is not None,
             config.location_id,
+            app.name if config.log_format == "json" else None,
         )
         cluster = None if address is None else ClusterView(engine, return_wait_s_of(config))
         builder = None if address else partial(StoreProcess, app.name, paths)

@@ -38,7 +38,7 @@ const tasks = new Table(
     { name: "location", wide: 10, of: (one) => one.location ?? one.host ?? "" },
     { name: "processor", of: (one) => one.processor ?? "" },
     { name: "container", number: true, wide: 5.5, of: (one) => one.container },
-    { name: "came", wide: 13, of: came },
+    { name: "came", wide: 15, of: came },
     { name: "lag", number: true, of: (one) => one.lag },
     { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
     { name: "busy", number: true, wide: 4, of: (one) => percent(one.metrics["busy-share-10s"]) },
@@ -77,7 +77,7 @@ const startpoints = new Table(
   ],
   { empty: "no startpoint is set" },
 );
-const charts = new Charts(at("phases"), at("rates"), at("charted"));
+const charts = new Charts(at("phases"), at("rates"), at("charted"), at("rounds-note"));
 let letters = null;
 let last = null;
 
@@ -162,7 +162,7 @@ function show(found) {
   filtered();
   history.fill(found.history);
   startpoints.fill(found.startpoints);
-  charts.add(known, found.streams, Date.parse(found.at) / 1000);
+  charts.add(known, Date.parse(found.at) / 1000);
   for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
   at("letters-form").hidden = !found.allow_changes;
   at("stop-form").hidden = !found.can_stop;
