@@ -243,7 +243,7 @@ def status_text(known: KnownStartpoint) -> str:
         return f"{known.status.value} before a driver has seen it"
     if known.status == "pending":
         offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
-        text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
+        text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet: no record was read there since"
         return f"{text}; its deletion waits for a driver" if known.deletion_requested else text
     at = iso(known.changed_at_us)
     if known.status == "refused":

@@ -119,6 +119,12 @@ def decode_checkpoint(data: bytes | str, what: str) -> Checkpoint:
     return decode(Checkpoint, data, what)
 
 
+@lru_cache(maxsize=4_096)
+def decode_version(data: bytes | str, what: str) -> StateVersion:
+    """The same of a kept version of a task's state."""
+    return decode(StateVersion, data, what)
+
+
 @lru_cache(maxsize=4)
 def decode_job_model(data: bytes | str, what: str) -> JobModel:
     """`decode` of a job model, which is large and rarely changes: who looks at a job reads the same one again and again."""

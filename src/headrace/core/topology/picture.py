@@ -1,6 +1,7 @@
 """The picture of a topology: one SVG, no script, no style, no outside resource, for notebooks and pages. Each sub-topology is a
 box with its operators in layers, parents above children; a dashed line is a repartition stream. What reads or writes a stream
-has its name as `data-stream`. Its parts have classes, by which a page that is dark gives them other colours. Whatever text comes from a user is escaped."""
+has its name as `data-stream`. Its parts have classes, by which a page that is dark gives them other colours. Whatever text
+comes from a user is escaped."""
 
 from __future__ import annotations
 
