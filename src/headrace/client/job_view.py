@@ -65,7 +65,7 @@ class StoredJob:
         subs = sub_topologies_of(topology)
         return PlanTerms(topology, subs, self.system.name, self.url, lambda containers: GroupByPartition())
 
-    @property
+    @cached_property
     def snapshot(self) -> Snapshot:
         """What a plan would be made from now, of the job as it was looked up."""
         requests = None if self.elsewhere is None else self.elsewhere.requests(STARTPOINTS)
