@@ -1,7 +1,7 @@
 """The system of an application for who looks at it again and again: it stays open from one look to the next, so that each reads
 only what is new.
 
-Kafka's clients and what was read of its topics are worth keeping. The embedded log is opened for each look: that takes a
+Kafka's clients, and the records of its topics, are worth keeping. The embedded log is opened for each look: that takes a
 moment, and a folder that was removed and made again is seen as it is.
 """
 

@@ -46,7 +46,7 @@ def picture_of(topology: Topology) -> str:
     for sub in subs:
         right, height = _placed(operators_of(sub), top, places)
         title = f"{sub['name']} · {'has state' if sub['has_state'] else 'no state'}"
-        frames.append(_rect(_PADDING, top, right, height, 10, "#fbfcfe", "#c9d2de", "frame"))
+        frames.append(_rect(_PADDING, top, right, height, 10, _style("frame", "#fbfcfe", "#c9d2de")))
         frames.append(_text(2 * _PADDING, top + 21, title, 'class="soft" fill="#4a5766" font-weight="600"'))
         top += height + _BETWEEN
         width = max(width, right)
@@ -59,7 +59,7 @@ def picture_of(topology: Topology) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'aria-label="topology of {name}" font-family="system-ui,sans-serif" font-size="12">'
-        + _rect(0, 0, width, height, 8, "#ffffff", "none", "paper")
+        + _rect(0, 0, width, height, 8, _style("paper", "#ffffff", "none"))
         + "".join(parts)
         + "</svg>"
     )
@@ -95,7 +95,7 @@ def _operator(operator: dict[str, Any], x: int, y: int) -> str:
     stream = f' data-stream="{escape(operator["stream"])}"' if operator.get("stream") else ""
     return (
         f"<g{stream}><title>{escape(f'{name}: {sentence_of(operator)}')}</title>"
-        + _rect(x, y, _WIDTH, _HEIGHT, 7, fill, stroke, look)
+        + _rect(x, y, _WIDTH, _HEIGHT, 7, _style(look, fill, stroke))
         + _text(x + 10, y + 19, _cut(title), f'class="{look}" fill="{stroke}" font-weight="600"')
         + _text(x + 10, y + 36, _cut(headline_of(operator)), 'class="ink" fill="#333c47" font-size="11"')
         + "</g>"
@@ -137,15 +137,19 @@ def _legend(y: int) -> list[str]:
     parts: list[str] = []
     x = _PADDING
     for look, (words, fill, stroke) in _LOOKS.items():
-        parts.append(_rect(x, y - 9, 11, 11, 3, fill, stroke, look))
+        parts.append(_rect(x, y - 9, 11, 11, 3, _style(look, fill, stroke)))
         parts.append(_text(x + 16, y, words, 'class="soft" fill="#5b6673" font-size="11"'))
         x += 30 + 7 * len(words)
     return parts
 
 
-def _rect(x: int, y: int, width: int, height: int, radius: int, fill: str, stroke: str, name: str) -> str:
-    place = f'x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"'
-    return f'<rect class="{name}" {place} fill="{fill}" stroke="{stroke}"/>'
+def _rect(x: int, y: int, width: int, height: int, radius: int, style: str) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" {style}/>'
+
+
+def _style(name: str, fill: str, stroke: str) -> str:
+    """Of the class `name`, in these colours where no page gives it others."""
+    return f'class="{name}" fill="{fill}" stroke="{stroke}"'
 
 
 def _text(x: int, y: int, text: str, style: str) -> str:
