@@ -55,7 +55,12 @@ In a group each processor answers for its own tasks.
 - A job has at most {_OF_JOB} series for itself, {_OF_SUB} for each sub-topology, {_OF_CONTAINER} for each container and {_OF_TASK} for each task.
 - Nothing is kept for Prometheus: what the job has measured anyway is read when it is requested.
 
-Where the time of a round goes (each is a counter; divide its rate by that of `headrace_round_seconds_total`):
+- What seldom occurs is there from the first scrape on, as 0: the counters of the job and of sub-topologies (`input-offsets` from the
+  second look at the inputs on), `change-pause-ns` and `restore-left-bytes`. Those of tasks and containers come with their first round.
+- Rates are left to Prometheus, such as `rate(headrace_rounds_failed_total[5m])`: the rates above are not exported.
+
+Where the time of a round goes: `headrace_round_phase_seconds_total` with the label `phase`, whose phases together are
+`headrace_round_seconds_total`. More closely, of each container and task:
 
 | phase | metrics |
 |---|---|
@@ -63,8 +68,8 @@ Where the time of a round goes (each is a counter; divide its rate by that of `h
 | decode | `headrace_decode_seconds_total` |
 | process | `headrace_process_seconds_total`, which includes decoding and access to state |
 | state | `headrace_get_seconds_total`, `headrace_put_seconds_total`, `headrace_delete_seconds_total`; made ready: `headrace_store_identify_seconds_total` |
-| write | `headrace_commit_seconds_total`, of each container |
-| commit | `headrace_round_commit_seconds_total`, of the driver |
+| write | `headrace_write_seconds_total` |
+| commit | on Kafka `headrace_commit_seconds_total` without `headrace_write_seconds_total`; on the embedded log `headrace_round_commit_seconds_total` |
 
 `/live` answers 200 while the job runs, and 503 after it has failed; `/ready` answers 503 until the job has started (in a group: until
 the processor has tasks), and when a sub-topology has stopped. Both say why.
@@ -74,6 +79,7 @@ _TITLES = {
     MetricLabel.JOB: "The job",
     MetricLabel.PHASE: "Phases of a change",
     MetricLabel.SUB_TOPOLOGY: "Sub-topologies",
+    MetricLabel.ROUND_PHASE: "Phases of rounds",
     MetricLabel.CONTAINER: "Containers",
     MetricLabel.TASK: "Tasks",
 }

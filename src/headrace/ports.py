@@ -123,6 +123,10 @@ class System(Streams, Protocol):
     def job_store(self, application: str, exactly_once: bool = True) -> CoordinatorStore:
         """The application's plan, for its coordinator; any process may read there. `exactly_once` as in `processor_store`."""
 
+    def job_reader(self, application: str) -> JobReader:
+        """The application's job for who only looks: threads may share it, and it may be the one that was given before."""
+        return self.job_store(application)
+
     def processor_store(self, application: str, exactly_once: bool = True) -> ProcessorStore:
         """The rounds of the application's containers. Without `exactly_once` outputs may be written before their round counts,
         where that is cheaper: a round that fails may then show twice in them, never too few times."""

@@ -15,9 +15,10 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.http import operator_pages
-from headrace.cli import operator_view
+from headrace.cli import kept_look
 from headrace.cli.targets import Target
 from headrace.cli.ui import pages
+from headrace.core.metrics.phases import PHASES
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from support.fixtures import place_of
@@ -33,7 +34,7 @@ QUICK = {"trigger_interval_ms": 20, "partition_check_interval_s": 0.2}
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests do not wait a second for what is there already."""
     monkeypatch.setattr(operator_pages, "EVERY_S", 0.2)
-    monkeypatch.setattr(operator_view, "FRESH_S", 0.1)
+    monkeypatch.setattr(kept_look, "FRESH_S", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,7 @@ def test_the_page_follows_a_job_and_what_is_done_to_it(page: Any, shop: Shop) ->
         page.fill('#letters-filter [name="reason"]', "")
         page.press('#letters-filter [name="reason"]', "Enter")
         page.locator("#letter-table td", has_text="ZeroDivisionError").wait_for()
+        page.locator("#task-table td", has_text="filter: ZeroDivisionError").wait_for()  # of its task the last error
         page.fill('#letters-form [name="ids"]', page.locator("#letter-table tbody td").first.text_content())
         page.select_option('#letters-form [name="action"]', "discard")
         page.press('#letters-form [name="ids"]', "Enter")
@@ -261,6 +263,30 @@ def test_it_asks_again_after_a_refusal_stays_where_it_is_and_says_loudly_what_ha
         source["stopped_by"] = f"ValueError: {SCRIPT}"
         page.locator("#alarms li.alarm", has_text=f"source has stopped: ValueError: {SCRIPT}").wait_for()
         assert page.locator("#alarms img").count() == 0
+
+
+def test_the_rounds_of_before_the_page_was_opened_are_shown_by_phase(page: Any, shop: Shop) -> None:
+    """Also of a job that is idle, or has ended: each once, and nothing in between. On a dark page the topology is dark."""
+    shop.start()
+    for number in range(3):
+        shop.send("a")
+        until(lambda: shop.records() == number + 1)  # noqa: B023
+    shop.job.stop()
+    page.emulate_media(color_scheme="dark")
+    with shop.shown() as url:
+        page.goto(url)
+        page.locator("#running", has_text="not running").wait_for()
+        page.locator("#phases canvas").first.wait_for()
+        legend = page.locator("#phases .u-legend").text_content()
+        assert all(f"{phase}, ms" in legend for phase in PHASES)
+        over = page.locator("#phases .u-over").bounding_box()
+        page.mouse.move(over["x"] + over["width"] * 2 / 10, over["y"] + 50)  # ten places, of which three are filled
+        page.locator("#phases .u-value", has_text=", 1 records").wait_for()
+        commits = page.locator("#task-table tbody tr").first.locator("td").nth(10).text_content()
+        assert commits.startswith("20"), "the last commit, of a job that has ended"
+        paper = page.locator(".picture .paper").evaluate("(one) => getComputedStyle(one).fill")
+        assert paper != "rgb(255, 255, 255)"
+    assert page.said == []
 
 
 def test_a_connection_that_has_become_silent_is_made_again(page: Any, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

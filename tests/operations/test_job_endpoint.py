@@ -18,6 +18,7 @@ from headrace import wiring
 from headrace.adapters.common.server_process import free_ports
 from headrace.adapters.http.job_pages import exposition
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
+from headrace.core.metrics.phases import PHASES
 from headrace.core.metrics.series import series_max, series_of
 from headrace.core.metrics.table import METRICS, MetricLabel, MetricValues
 from headrace.errors import ConfigError, SetupError
@@ -89,6 +90,35 @@ def test_a_running_job_answers_for_itself_until_it_ends(tmp_path: Path) -> None:
         answer(f"{url}/live")
 
 
+RARE = (
+    "rounds_failed_total source",
+    "declined_total source",
+    "dead_letters_total source",
+    "late_records_total source",
+    "restored_bytes_total source",
+    "restore_left_bytes source",
+    "records_written_total source",
+    "round_phase_seconds_total write source",
+    "plan_changes_total",
+    "change_pause_seconds",
+)
+
+
+def test_what_seldom_occurs_is_there_from_the_first_scrape_on(tmp_path: Path) -> None:
+    """Or an alert on its rate misses the first time."""
+    port = free_port()
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        for stream in ("in", "out", "bad"):
+            log.create_stream(stream, 2)
+    job = wiring.start(application(tmp_path, metrics_address=str(port)), engine=InlineEngine(run_container))
+    try:
+        found = samples(answer(f"http://127.0.0.1:{port}/metrics")[1])
+        assert {name: found.get(f"headrace_{name}") for name in RARE} == dict.fromkeys(RARE, 0)
+        assert job.observations()[0].last_pause_s is None, "no change is no pause of 0 s"
+    finally:
+        job.stop()
+
+
 def test_a_start_that_fails_leaves_the_address(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     for _ in range(2):
@@ -129,6 +159,7 @@ def measured(tasks: int, containers: int) -> dict[str, MetricValues]:
         MetricLabel.SUB_TOPOLOGY: {"": 1.0},
         MetricLabel.JOB: {"": 1.0},
         MetricLabel.PHASE: {f"phase {number}": 1.0 for number in range(20)},
+        MetricLabel.ROUND_PHASE: dict.fromkeys(PHASES, 1.0),
     }
     if tasks > OBSERVED_TASKS_MAX:
         own[MetricLabel.TASK] = {"sum": 1.0, "max": 1.0}

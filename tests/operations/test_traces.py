@@ -64,6 +64,11 @@ def test_a_collector_gets_each_round_with_its_parts_and_each_change(
         assert {part.trace_id for part in parts} == {one.trace_id}
         assert min(part.start_time_unix_nano for part in parts) == one.start_time_unix_nano
         assert max(part.end_time_unix_nano for part in parts) == one.end_time_unix_nano
+        (containers,) = [part for part in parts if part.name == "containers"]
+        phases = [part for part in collector.spans if part.parent_span_id == containers.span_id]
+        assert {"read", "process", "state", "write"} <= {part.name for part in phases}
+        assert all(containers.start_time_unix_nano <= part.start_time_unix_nano for part in phases)
+        assert all(part.end_time_unix_nano <= containers.end_time_unix_nano for part in phases)
     (change,) = [one for one in collector.spans if one.name.startswith("change")]
     assert change.name == "change: scale" and facts_of(change)["headrace.job_model"] == 2
     phases = [part.name for part in collector.spans if part.parent_span_id == change.span_id]
@@ -101,11 +106,15 @@ def test_a_round_of_many_tasks_has_sums() -> None:
     values: Any = {
         "round-ns": {"": 9_000}, "round-commit-ns": {"": 4_000}, "records-processed": {"sum": 30, "max": 7},
         "process-ns": {"a": 1, "b": 2}, "lag": {"a": 5},
+        "round-phase-ns": {"read": 1_500, "process": 2_000, "commit": 4_500, "other": 1_000},
     }  # fmt: skip
     span = round_span("source", RoundId(epoch=3, sub_topology=None, number=8), values, 1_000, 10_000)
     assert span is not None and [(part.name, part.start_ns, part.end_ns) for part in span.parts] == [
         ("containers", 1_000, 6_000), ("commit", 6_000, 10_000)
     ]  # fmt: skip
+    assert [(part.name, part.start_ns, part.end_ns) for part in span.parts[0].parts] == [
+        ("other", 1_000, 2_000), ("read", 2_000, 3_500), ("process", 3_500, 5_500), ("commit", 5_500, 6_000)
+    ], "the rest of the commit is the driver's"  # fmt: skip
     assert span.attributes == {
         "headrace.sub_topology": "source", "headrace.epoch": 3, "headrace.round": 8, "headrace.round_ns": 9_000,
         "headrace.round_commit_ns": 4_000, "headrace.records_processed": 30, "headrace.process_ns": 3,

@@ -168,11 +168,11 @@ def discard(
         _deal(target, chosen, "discarded", lambda: letters.discard(chosen, _progress(len(chosen), json)), yes, json)
 
 
-def opened_letters(target: Target) -> DeadLetters:
-    """Those of the target; to be used in a `with`."""
+def opened_letters(target: Target, system: Any = None) -> DeadLetters:
+    """Those of the target; to be used in a `with`. `system`: its own, where that is open."""
     from headrace.client.dead_letters import DeadLetters
 
-    found = DeadLetters(target.application, target.config, None if target.app is None else target.app.topology())
+    found = DeadLetters(target.application, target.config, None if target.app is None else target.app.topology(), system)
     found.stream  # noqa: B018  before a system is opened: there may be none
     return found
 

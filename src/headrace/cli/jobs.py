@@ -28,6 +28,7 @@ from headrace.client.job_documents import change_document, status_document, task
 from headrace.codec.job_records import history_of
 from headrace.core.health import ended_by, health_of
 from headrace.model.change import Change
+from headrace.model.names import few
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
@@ -96,8 +97,10 @@ def tasks(target: Target, json: JsonOption = False) -> None:
 
     The lag is counted now, in whole partitions: of virtual tasks of one partition each has that of all of its keys. Records per
     second, busy and waiting are those of the last minute, as the job last reported: for how much of the time the task was
-    processed, and waited meanwhile. JSON: `metrics` has all that was measured of the task since the plan was made, as last
-    reported, the lag too. A sub-topology of more than 1,000 tasks reports sums and maxima only, see `headrace status --json`.
+    processed, and waited meanwhile. The last commit is by the driver's clock; the last error is that of a record, or of a round
+    of the task that failed. JSON: `came` says how the task came to where it is, `metrics` has all that was measured of it since
+    the plan was made, as last reported, the lag too. A sub-topology of more than 1,000 tasks reports sums and maxima only, see
+    `headrace status --json`.
     """
     with opened(target) as job:
         found = tasks_document(job)
@@ -108,11 +111,16 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     places = ("processor", "location") if any(row["processor"] for row in rows) else ()
     cells = [
         (row["task"], row["sub_topology"], row["container"], *(row[place] for place in places), " ".join(row["reads"]),
-         row["lag"], *_load_cells(row["metrics"]))
+         row["lag"], *_load_cells(row["metrics"]), row["last_commit"])
         for row in rows
     ]  # fmt: skip
-    names = ("task", "sub-topology", "container", *places, "reads", "lag", *_LOAD_NAMES)
+    names = ("task", "sub-topology", "container", *places, "reads", "lag", *_LOAD_NAMES, "last commit")
     print_table(names, cells, right=("container", "lag", *_LOAD_NAMES))
+    failed: dict[tuple[str, str], list[str]] = {}
+    for row in (one for one in rows if one["last_error"] is not None):
+        failed.setdefault((row["last_error"]["at"], row["last_error"]["error"]), []).append(row["task"])
+    for (at, error), mine in sorted(failed.items()):
+        print(f"last error of {few(mine)}, at {at}: {error}")
     for note in notes:
         print(note)
 

@@ -17,6 +17,7 @@ from headrace.cli.operator_letters import OperatorLetters
 from headrace.cli.previews import described
 from headrace.cli.startpoints import opened_startpoints
 from headrace.cli.targets import Target
+from headrace.client.kept_system import KeptSystem
 from headrace.client.letters import described as described_letter
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.stopping import Stopping
@@ -30,8 +31,10 @@ LOG = logging.getLogger("headrace.http")
 class OperatorChanges:
     """Those of one application. Any thread may ask. `stop`: ends the job where it runs in this process."""
 
-    def __init__(self, target: Target, letters: OperatorLetters, stop: Callable[[], None] | None) -> None:
-        self._target, self._letters, self._stop = target, letters, stop
+    def __init__(
+        self, target: Target, system: KeptSystem, letters: OperatorLetters, stop: Callable[[], None] | None
+    ) -> None:
+        self._target, self._system, self._letters, self._stop = target, system, letters, stop
 
     def change(self, what: str, given: Mapping[str, Any], *, is_wanted: bool) -> dict[str, Any]:
         """Look at a change, or make it where that `is_wanted`: `startpoint`, `elasticity`, `expansion`, `dead-letters`
@@ -55,7 +58,7 @@ class OperatorChanges:
             position = time_text(time_ago_us(position.removesuffix(" ago"), now_us))
         if isinstance(position, str) and (offset := whole_number_of(position)) is not None:
             position = offset
-        with opened_startpoints(self._target) as points:
+        with self._system.opened() as system, opened_startpoints(self._target, system) as points:
             preview = points.preview(
                 _text(given, "stream"),
                 startpoint_of(position, now_us),

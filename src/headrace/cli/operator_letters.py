@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.dead_letters import document, filter_of, opened_letters
 from headrace.cli.targets import Target
+from headrace.client.kept_system import KeptSystem
 from headrace.client.letter_index import FoundLetters, LetterIndex
 from headrace.client.letters import DeadLetter
 from headrace.core.file_paths import document_without_paths, without_paths
@@ -23,8 +24,8 @@ _OF_THE_RECORD = ("key", "value", "headers")  # they are the user's, and shown a
 class OperatorLetters:
     """Those of one application. Any thread may ask."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, system: KeptSystem) -> None:
+        self._target, self._system = target, system
         self._index = LetterIndex()
         self._lock = threading.Lock()
         self.streams: frozenset[str] = frozenset()  # where the records of letters came from that were looked at
@@ -33,7 +34,7 @@ class OperatorLetters:
         """The newest that `given` chooses (by `FILTERS`), at most so many; and how many are open. `ConfigError` for a filter
         that is none."""
         chosen = filter_of(*(given.get(name) for name in FILTERS))
-        with self._lock, opened_letters(self._target) as letters:
+        with self._lock, self._system.opened() as system, opened_letters(self._target, system) as letters:
             self._index.look(letters)
             found = self._index.found(chosen, most)
             self._come_from(found.letters)
@@ -50,7 +51,7 @@ class OperatorLetters:
 
     def chosen(self, ids: list[str], action: str) -> list[DeadLetter]:
         """Letters that are to be put back or discarded; `ConfigError` for one that is not there, or cannot be put back."""
-        with opened_letters(self._target) as letters:
+        with self._system.opened() as system, opened_letters(self._target, system) as letters:
             found = [letters.get(id_) for id_ in dict.fromkeys(ids)]
         refused = [one for one in found if one.why_not_retried] if action == "retry" else []
         if refused:

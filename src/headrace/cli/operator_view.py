@@ -8,15 +8,14 @@ name no files: where one may, it is left out, and is in the log.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from headrace import wiring
 from headrace.cli.json_values import plain
+from headrace.cli.kept_look import KeptLook
 from headrace.cli.operator_changes import OperatorChanges
 from headrace.cli.operator_letters import OperatorLetters
 from headrace.cli.startpoints import opened_startpoints, startpoint_document
@@ -24,16 +23,16 @@ from headrace.cli.states import entry_document, key_of_text, view_of
 from headrace.cli.targets import Target
 from headrace.client.job_documents import change_document, status_document, tasks_document
 from headrace.client.job_look import JobLook
+from headrace.client.kept_system import KeptSystem
 from headrace.codec.job_records import history_of
 from headrace.core.file_paths import NOT_SHOWN, document_without_paths
 from headrace.core.topology.picture import picture_of
-from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.durations import time_text
+from headrace.model.serde import Serde
 
 LOG = logging.getLogger("headrace.http")
-FRESH_S, STALE_S = 0.9, 5.0  # what is older is looked up behind an answer, or before it
 HISTORY_MAX, STARTPOINTS_MAX, ENTRIES_MAX, LETTERS_MAX = 100, 100, 200, 50
 _CHANGES_OFF = "changes are off here: start this with --allow-changes"
 
@@ -43,39 +42,29 @@ class OperatorView:
 
     def __init__(self, target: Target, *, allow_changes: bool = False, stop: Callable[[], None] | None = None) -> None:
         self._target = target
-        self._letters = OperatorLetters(target)
-        self._changes = OperatorChanges(target, self._letters, stop)
         self.allow_changes = allow_changes
+        self._system = KeptSystem(target.config)
+        self._letters = OperatorLetters(target, self._system)
+        self._changes = OperatorChanges(target, self._system, self._letters, stop)
+        self._kept = KeptLook(lambda: msgspec.json.encode(self._overview(), enc_hook=str))
         self._streams_read: frozenset[str] = frozenset()
         self._withheld = ""  # what was logged last, as it was not shown
-        self._lock = threading.Lock()
-        self._looked_s = -STALE_S
-        self._shown = b"{}"
         self._read: dict[str, tuple[float, int]] = {}  # by stream when it was looked at, and up to where it was read then
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 
     def overview(self) -> bytes:
-        """Everything but the state, as JSON. It is looked up behind the answer, for the next one; what is older than
-        `STALE_S` is waited for."""
-        age_s = time.monotonic() - self._looked_s
-        if age_s > STALE_S:
-            self._look()
-        elif age_s > FRESH_S and not self._lock.locked():
-            threading.Thread(target=self._look_behind, name="headrace-ui", daemon=True).start()
-        return self._shown
+        """Everything but the state, as JSON, and how old that is: it is looked up in the background, see `kept_look`."""
+        age_s, found = self._kept.get()
+        return b'{"age_s":%.1f,' % age_s + found[1:]
 
-    def _look(self) -> None:
-        with self._lock:
-            if time.monotonic() - self._looked_s > FRESH_S:  # else another has just done it
-                self._shown = msgspec.json.encode(self._overview(), enc_hook=str)
-                self._looked_s = time.monotonic()
+    def keep_fresh(self) -> None:
+        """Look it up now, before somebody asks."""
+        self._kept.ask()
 
-    def _look_behind(self) -> None:
-        try:
-            self._look()
-        except Exception as error:  # who asks for it when it is stale gets the error
-            LOG.info("the overview could not be looked up: %s", getattr(error, "message", error))
+    def close(self) -> None:
+        self._kept.close()
+        self._system.close()
 
     def _overview(self) -> dict[str, Any]:
         found = {
@@ -91,26 +80,25 @@ class OperatorView:
     def _of_the_job(self) -> dict[str, Any]:
         """What is known of how it has run. Names (of tasks, places, streams, stores) are given as they are."""
         target = self._target
-        with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            if not system.has_run(target.application) or system.job_store(target.application).job_model() is None:
+        with self._system.opened() as system:
+            if not system.has_run(target.application) or system.job_reader(target.application).job_model() is None:
                 return {"problem": f"{target.application} has not run there yet"}
             job, metadata = JobLook(system, target.application), system.metadata_store(target.application)
             changes = list(history_of(metadata, lambda error: None).values())[-HISTORY_MAX:]
-            ran = StoredLocality(metadata).read_processor_locality().get_locality()
-            tasks, places = tasks_document(job), {str(task): place for task, place in ran.items()}
+            tasks = tasks_document(job)
             url = target.config.system
             streams = self._streams(job)
             self._streams_read = frozenset(one["stream"] for one in streams)
             found = {
                 "status": self._ours(status_document(job, "log" if url.startswith("log:") else url)),
-                "tasks": [one | {"came": _came(one, places)} for one in tasks["tasks"]],
+                "tasks": [one | {"last_error": self._ours(one["last_error"])} for one in tasks["tasks"]],
                 "notes": self._ours(tasks["notes"]),
                 "history": self._ours([change_document(one) for one in reversed(changes)]),
                 "streams": streams,
                 "stores": sorted(job.model.stores),
             }
-        with opened_startpoints(target) as points:
-            startpoints = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]]
+            with opened_startpoints(target, system) as points:
+                startpoints = [startpoint_document(one) for one in points.list()[-STARTPOINTS_MAX:]]
         return found | {"startpoints": self._ours(startpoints[::-1])}
 
     def _streams(self, job: JobLook) -> list[dict[str, Any]]:
@@ -143,17 +131,19 @@ class OperatorView:
 
     def state(self, store: str, key: str) -> dict[str, Any]:
         """What is under a key, and up to where that counts: what the tasks that may have it had read."""
-        view = view_of(store, self._target)
+        view = view_of(store, self._target, self._system)
         typed, found, checkpoints = view.looked_up(lambda serde: key_of_text(key, serde))
         entries = [entry_document(one) for one in found[:ENTRIES_MAX]]
         return {"store": store, "key": plain(typed), "entries": plain(entries), "as_of": _as_of(checkpoints)}
 
     def range(self, store: str, start: str | None, end: str | None, limit: int) -> dict[str, Any]:
         """Keys from `start` to before `end` with what is under them, in no order of the keys; at most `limit`."""
-        view = view_of(store, self._target)
-        form = view.form()
-        low, high = (None if text is None else key_of_text(text, form.key) for text in (start, end))
-        rows, checkpoints = view.rows_as_of(limit + 1, lambda key: _between(key, low, high))
+
+        def wanted_by(serde: Serde) -> Callable[[Any], bool]:
+            low, high = (None if text is None else key_of_text(text, serde) for text in (start, end))
+            return lambda key: _between(key, low, high)
+
+        rows, checkpoints = view_of(store, self._target, self._system).some_rows(limit + 1, wanted_by)
         is_whole = len(rows) <= limit
         return {"store": store, "rows": plain(rows[:limit]), "is_whole": is_whole, "as_of": _as_of(checkpoints)}
 
@@ -168,7 +158,8 @@ class OperatorView:
         if not self.allow_changes:
             raise ConfigError(_CHANGES_OFF)
         found: dict[str, Any] = self._ours(self._changes.change(what, given, is_wanted=is_wanted))
-        self._looked_s = -STALE_S  # what was done is to be seen in the next answer
+        if is_wanted:
+            self._kept.outdate()  # what was done is to be seen in the next answer
         return found
 
     # --- texts of ours ----------------------------------------------------------------------------------------------
@@ -195,15 +186,6 @@ def _as_of(checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
         }
         for one in sorted(checkpoints, key=lambda one: str(one.task))
     ]
-
-
-def _came(task: Mapping[str, Any], ran: Mapping[str, str]) -> str:
-    """How a task came to where it is."""
-    if task["restoring"] is not None:
-        return "restoring"
-    if task["location"] is None or str(task["task"]) not in ran:
-        return "here" if task["location"] is None else "new"
-    return "same host" if ran[task["task"]] == task["location"] else "moved"
 
 
 def _between(key: Any, low: Any, high: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +25,10 @@ from headrace.cli.targets import (
     with_store_changes,
 )
 from headrace.cli.ui import PORT, AllowChangesOption, pages
+from headrace.config.loading import load_config
 from headrace.environment import process_age_s
+from headrace.errors import ConfigError
+from headrace.exchange.json_logs import JsonLog
 
 if TYPE_CHECKING:
     from headrace.application import App
@@ -81,17 +87,21 @@ def run(
     from headrace.cli.app_loading import load_app
 
     overrides = with_group(with_store_changes(set_, drop_store, rename_store), coordinator, processor_id)
+    log = _json_log(app, overrides)
     loaded = load_app(app, overrides, say)
+    config = wiring.config_of(loaded, overrides)
+    if config.log_format == "json":
+        (log or JsonLog(loaded.name)).is_of(loaded.name)
     if allow_changes and not ui:
         raise typer.BadParameter("--allow-changes goes with --ui")
+    progress = not no_progress and config.log_format == "text"
     if ui:
-        status = _run_with_pages(loaded, until, overrides, allow_changes, progress=not no_progress, port=ui_port)
+        status = _run_with_pages(loaded, until, overrides, allow_changes, progress=progress, port=ui_port)
     else:
         age_s = process_age_s()
-        status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress, python_s=age_s)
+        status = wiring.run(loaded, until, overrides=overrides, log=say, progress=progress, python_s=age_s)
     if json:
         print_json(status)
-    config = wiring.config_of(loaded, overrides)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
         processor = status.get("processor_id")
@@ -102,6 +112,16 @@ def run(
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
+
+
+def _json_log(app: str, overrides: list[str]) -> JsonLog | None:
+    """The log as JSON lines, from the import of the file on, where that is set outside of it; it is open to the end of the
+    command, as its last lines are of the log too."""
+    file = Path(app.rpartition(":")[0] or app)
+    with suppress(ConfigError):  # it is said once the file is loaded
+        if load_config(file.parent, os.environ, {}, overrides).log_format == "json":
+            return JsonLog(file.stem)
+    return None
 
 
 def _run_with_pages(

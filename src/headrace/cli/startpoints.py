@@ -188,11 +188,11 @@ def _deleted_text(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str
     return " and ".join(counted(count, what) for count, what in counts if count)
 
 
-def opened_startpoints(target: Target) -> Startpoints:
-    """Those of the target; to be used in a `with`."""
+def opened_startpoints(target: Target, system: Any = None) -> Startpoints:
+    """Those of the target; to be used in a `with`. `system`: its own, where that is open."""
     from headrace.client.startpoints import Startpoints
 
-    return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
+    return Startpoints(target.application, target.config, None if target.app is None else target.app.topology(), system)
 
 
 def _print_startpoints(found: Iterable[KnownStartpoint]) -> None:
@@ -245,7 +245,7 @@ def status_text(known: KnownStartpoint) -> str:
         return f"{known.status.value} before a driver has seen it"
     if known.status == "pending":
         offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
-        text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
+        text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet: no record was read there since"
         return f"{text}; its deletion waits for a driver" if known.deletion_requested else text
     at = iso(known.changed_at_us)
     if known.status == "refused":

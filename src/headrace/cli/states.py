@@ -18,6 +18,7 @@ from headrace.model.serde import Serde
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
+    from headrace.client.kept_system import KeptSystem
     from headrace.client.state_reader import StateView, StoredEntry
 
 GET_EXAMPLES = """\
@@ -161,13 +162,13 @@ def versions(
         )
 
 
-def view_of(store: str, target: Target) -> StateView:
-    """A store of the target."""
+def view_of(store: str, target: Target, kept: KeptSystem | None = None) -> StateView:
+    """A store of the target; `kept`: its system, where that stays open."""
     from headrace.client.state_reader import StateView
     from headrace.client.store_form import serdes_in
 
     serdes = {} if target.app is None else serdes_in(target.app.topology())
-    return StateView(store, target.application, target.config, serdes)
+    return StateView(store, target.application, target.config, serdes, kept)
 
 
 def key_of_text(text: str, serde: Serde) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ headrace ui flights.py
 headrace ui flights.py --port 8900 --allow-changes
 headrace ui --application flight-delays --system kafka://localhost:9092"""
 PORT = 8088
+_OBJECTS_PER_COLLECTION, _LOADED_S = 20_000, 10.0
 HostOption = Annotated[
     str, typer.Option("--host", metavar="ADDRESS", help="Where to answer; another than loopback asks for a token.")
 ]
@@ -38,7 +40,10 @@ def ui(
     It reads the system, not the process of the job: it works while the job runs, here or on another host, and while it is
     stopped. It answers on this machine only; with another --host it prints a token, which each request must show.
     """
+    gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 20)  # an answer of 1,000 tasks makes many objects, none in circles
     with pages(target, host, port, allow_changes):
+        time.sleep(_LOADED_S)
+        gc.freeze()  # what is loaded by now stays: no collection looks through it again
         while True:
             time.sleep(3_600)
 
@@ -60,9 +65,11 @@ def pages(
     view = OperatorView(target, allow_changes=allow_changes, stop=stop)
     answered, end_events = operator_pages(view)
     server = HttpServer(Guard(answered, names_of(host), token), host, port, "headrace ui").start()
+    view.keep_fresh()
     try:
         say(f"{target.application} is shown at {server.url}" + (f"/?token={token}" if token else ""))
         yield server.url
     finally:
         end_events()
         server.close()
+        view.close()

@@ -14,11 +14,15 @@ from headrace.adapters.common.lease_holder import is_alive
 from headrace.client.job_look import JobLook
 from headrace.core.group.grants import processor_of
 from headrace.core.health import absent_processors
+from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.model.change import Change
 from headrace.model.durations import time_text
-from headrace.model.job_model import SubTopologyModel
+from headrace.model.job_model import ContainerModel, SubTopologyModel
+from headrace.model.tasks import TaskName
 
-_OF_OTHER_VIEWS = frozenset({"job_metrics", "task_metrics", "observed", "rejected_executors"})  # of what is reported
+_OF_OTHER_VIEWS = frozenset(  # of what is reported
+    {"job_metrics", "task_metrics", "observed", "rejected_executors", "task_commits", "task_errors", "host_before"}
+)
 
 
 def status_document(job: JobLook, url: str) -> dict[str, Any]:
@@ -56,8 +60,13 @@ def status_document(job: JobLook, url: str) -> dict[str, Any]:
 
 
 def tasks_document(job: JobLook) -> dict[str, Any]:
-    """The job model, and of each task what it reads, its lag of now, and what was measured of it last."""
+    """The job model, and of each task where it is and how it came there, what it reads, its lag of now, when it has committed
+    last, what went wrong last in it, and what was measured of it last. Of a job that is not on a cluster and not in a group
+    `host` is where it runs, or ran."""
     reported = job.store.status()
+    ran = {str(task): place for task, place in _locality(job).items()}
+    commits = {task: at_us for one in reported.values() for task, at_us in one.get("task_commits", {}).items()}
+    errors = _last_errors(reported)
     measured = {name: _metrics_by_task(one) for name, one in reported.items()}
     restoring = {one["task"]: one for sub in reported.values() for one in sub.get("restoring", ())}
     rows = [
@@ -69,14 +78,57 @@ def tasks_document(job: JobLook) -> dict[str, Any]:
             "lag": job.lag_of([task]),
             "processor": container.processor_id,
             "location": container.location_id,
+            "host": last.get("host") if container.location_id is None else None,
+            "came": came_of(str(task.name) in restoring, job.model.version, container, ran.get(str(task.name)), last),
+            "last_commit": time_text(commits[str(task.name)]) if str(task.name) in commits else None,
+            "last_error": errors.get(str(task.name)),
             "restoring": restoring.get(str(task.name)),
             "metrics": measured.get(sub.title, {}).get(str(task.name), {}),
         }
-        for sub in job.model.sub_topologies
+        for sub, last in ((sub, reported.get(sub.title, {})) for sub in job.model.sub_topologies)
         for container in sub.containers
         for task in container.tasks
     ]
     return {"job_model": job.model.version, "tasks": rows, "notes": job.notes(job.model.sub_topologies)}
+
+
+def came_of(
+    is_restoring: bool, version: int, container: ContainerModel, ran: str | None, reported: Mapping[str, Any]
+) -> str | None:
+    """How a task came to where it is under job model `version`, None where that is not known. `ran`: where it has run last;
+    `reported`: by its sub-topology, with the hosts of this run and of the one before it.
+
+    >>> came_of(False, 3, ContainerModel(0, (), "a", "host-1", since=1), "host-1", {})
+    'same processor'
+    >>> came_of(False, 3, ContainerModel(0, (), "a", "host-1"), "host-2", {})
+    'moved'
+    >>> came_of(False, 3, ContainerModel(0, ()), None, {"host": "h", "host_before": "h"})
+    'same host'
+    """
+    if is_restoring:
+        return "restoring"
+    if container.since is not None and container.since < version:
+        return "same processor"
+    here, before = container.location_id, ran
+    if here is None:
+        here, before = reported.get("host"), reported.get("host_before")
+    if here is None:
+        return None
+    return "new" if before is None else "same host" if before == here else "moved"
+
+
+def _locality(job: JobLook) -> Mapping[TaskName, str]:
+    return StoredLocality(job.system.metadata_store(job.application)).read_processor_locality().get_locality()
+
+
+def _last_errors(reported: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By task: several processors may have reported of one that has moved."""
+    found: dict[str, tuple[int, str]] = {}
+    for one in reported.values():
+        for at_us, text, tasks in one.get("task_errors", ()):
+            for task in tasks:
+                found[task] = max(found.get(task, (0, "")), (at_us, text))
+    return {task: {"at": time_text(at_us), "error": text} for task, (at_us, text) in found.items()}
 
 
 def change_document(one: Change) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class JobLook:
 
     def __init__(self, system: Any, application: str) -> None:
         self.system, self.application = system, application
-        self.store: JobReader = system.job_store(application)
+        self.store: JobReader = system.job_reader(application)
         self._ends: dict[str, Mapping[int, int]] = {}
 
     @cached_property
@@ -60,7 +60,8 @@ class JobLook:
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: skipped ranges will not."""
         end = max(position, self.ends(ssp.stream).get(ssp.partition, 0))
-        return end - position - skipped_between({ssp: position}, {ssp: end}, self._skipped)
+        skipped = skipped_between({ssp: position}, {ssp: end}, self._skipped) if ssp in self._skipped else 0
+        return end - position - skipped
 
     def lag_of(self, tasks: Iterable[TaskModel]) -> int:
         """Records between the tasks' committed positions and the ends of what they read; of a partition that several tasks

@@ -65,11 +65,11 @@ class StoredJob:
         subs = sub_topologies_of(topology)
         return PlanTerms(topology, subs, self.system.name, self.url, lambda containers: GroupByPartition())
 
-    @property
+    @cached_property
     def snapshot(self) -> Snapshot:
         """What a plan would be made from now, of the job as it was looked up."""
         requests = None if self.elsewhere is None else self.elsewhere.requests(STARTPOINTS)
-        store, now_us = self.system.job_store(self.application), time.time_ns() // 1000
+        store, now_us = self.system.job_reader(self.application), time.time_ns() // 1000
         found = observe(self.terms, self.system, store, now_us=now_us, elsewhere=requests)
         known = {task.name: self.checkpoints[task.name] for task in self.model.tasks if task.name in self.checkpoints}
         return replace(found, model=self.model, checkpoints=known)
@@ -84,7 +84,7 @@ class StoredJob:
     @property
     def is_running(self) -> bool:
         """Whether a driver holds the application that is not known to have ended, and was heard of lately."""
-        return holders.is_alive(self.system.job_store(self.application).holder(), time.time_ns() // 1000)
+        return holders.is_alive(self.system.job_reader(self.application).holder(), time.time_ns() // 1000)
 
     @cached_property
     def internal(self) -> frozenset[str]:
@@ -118,7 +118,7 @@ def stored_job(
     application: str, url: str, system: Any, topology: Topology | None = None, elsewhere: MetadataStore | None = None
 ) -> StoredJob:
     """What is stored of an application; `ConfigError` for one that has not run here, naming those that have."""
-    store, manager = system.job_store(application), StartpointManager(system.metadata_store(application), elsewhere)
+    store, manager = system.job_reader(application), StartpointManager(system.metadata_store(application), elsewhere)
     model = store.job_model() if system.has_run(application) else None
     if model is None:
         others = [other for other in system.applications() if other != application]  # its first start may have been refused

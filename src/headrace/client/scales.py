@@ -187,7 +187,7 @@ class Elasticity(ApplicationClient):
     @property
     def is_running(self) -> bool:
         """Whether a driver holds the application that was heard of lately."""
-        return holders.is_alive(self._system.job_store(self.application).holder(), time.time_ns() // 1000)
+        return holders.is_alive(self._system.job_reader(self.application).holder(), time.time_ns() // 1000)
 
     def _pause_s(self) -> float | None:
         paused = [one.pause_us for one in self.history() if one.pause_us is not None]

@@ -111,7 +111,7 @@ def _written_at_us(job: StoredJob, ssps: Collection[SSP]) -> int:
 
 def _ssps(job: StoredJob, stream: str) -> list[SSP]:
     """All partitions that the stream has now, also those that the job does not read yet."""
-    described = job.system.describe_stream(stream)
+    described = job.snapshot.streams.get(stream) or job.system.describe_stream(stream)
     check_same_streams(job.model, {stream: described.id}, {stream: described.partitions})
     return [SSP(job.system.name, stream, partition) for partition in range(described.partitions)]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 from headrace import wiring
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.application_client import named
+from headrace.client.kept_system import KeptSystem, closing_unless_kept
 from headrace.client.store_form import GLOBAL, LIST, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
@@ -70,7 +71,7 @@ class JobState:
     def stores(self) -> list[str]:
         """The names of its stores."""
         with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as opened:
-            model = opened.job_store(self.application).job_model()
+            model = opened.job_reader(self.application).job_model()
         return [] if model is None else sorted(in_use(model.stores))
 
 
@@ -103,12 +104,15 @@ class StateView(Generic[V]):
     """One store of an application, as committed. Every call looks again; nothing is held open between calls.
 
     `V` is the type of what `get` gives, to name in annotations: `counts: hr.StateView[int] = app.state("counts")`.
-    What has outlived its time is there until the job deletes it, in the next round of its task.
+    What has outlived its time is there until the job deletes it, in the next round of its task. `kept`: the application's
+    system, where it stays open between calls.
     """
 
-    def __init__(self, name: str, application: str, config: Config, serdes: Mapping[str, Serde]) -> None:
+    def __init__(
+        self, name: str, application: str, config: Config, serdes: Mapping[str, Serde], kept: KeptSystem | None = None
+    ) -> None:
         self.name, self.application = name, application
-        self._config, self._serdes = config, serdes
+        self._config, self._serdes, self._kept = config, serdes, kept
 
     @overload
     def get(self, key: object, default: None = None, *, sub: SubKey = b"") -> V | None: ...
@@ -182,9 +186,16 @@ class StateView(Generic[V]):
     def rows_as_of(self, most: int, is_wanted: Callable[[Any], bool]) -> tuple[list[dict[str, object]], list[Checkpoint]]:
         """At most so many rows of it, of keys that are wanted, in no order of these, with the checkpoints that they are of.
         State is read until there are so many, and memory does not grow with the store."""
+        return self.some_rows(most, lambda key_serde: is_wanted)
+
+    def some_rows(
+        self, most: int, wanted_by: Callable[[Serde], Callable[[Any], bool]]
+    ) -> tuple[list[dict[str, object]], list[Checkpoint]]:
+        """The same; `wanted_by` makes what says whether a key is wanted, for the serde of the store's keys."""
         from headrace.client.state_export import rows_of
 
         def read(committed: Committed, files: Any) -> tuple[list[dict[str, object]], list[Checkpoint]]:
+            is_wanted = wanted_by(committed.form.key)
             rows = rows_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
             found = list(islice((row for row in rows if is_wanted(row["key"])), most))
             return found, list(committed.checkpoints.values())
@@ -237,8 +248,8 @@ class StateView(Generic[V]):
         return read(committed, files)
 
     def _committed(self) -> Committed:
-        with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-            store = system.job_store(self.application)
+        with closing_unless_kept(self._config, self._kept) as system:
+            store = system.job_reader(self.application)
             model, checkpoints = plan_and_checkpoints(store)
         if model is None:
             raise StateError(

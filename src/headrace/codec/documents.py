@@ -112,6 +112,19 @@ def decode(kind: type[T], data: bytes | str, what: str) -> T:
     )
 
 
+@lru_cache(maxsize=4_096)
+def decode_checkpoint(data: bytes | str, what: str) -> Checkpoint:
+    """`decode` of a checkpoint, for who looks at all of a job again and again: most are as they were. With more tasks than are
+    kept here each is decoded each time."""
+    return decode(Checkpoint, data, what)
+
+
+@lru_cache(maxsize=4_096)
+def decode_version(data: bytes | str, what: str) -> StateVersion:
+    """The same of a kept version of a task's state."""
+    return decode(StateVersion, data, what)
+
+
 @lru_cache(maxsize=4)
 def decode_job_model(data: bytes | str, what: str) -> JobModel:
     """`decode` of a job model, which is large and rarely changes: who looks at a job reads the same one again and again."""

@@ -227,8 +227,8 @@ class Config(Mapping[str, Any]):
     )
     log_format: Literal["text", "json"] = declared(
         "text",
-        "`json`: what the process of the job logs is written to standard error as JSON lines, each with its job, and within a "
-        "round with the sub-topology, the epoch and the round.",
+        "`json`: every line on the standard error of the process of the job is one of JSON, with its job, and within a round "
+        "with the sub-topology, the epoch and the round: what is logged and printed there and in workers of this machine.",
     )
     metrics_address: str | None = declared(
         None,

@@ -11,7 +11,6 @@ from functools import partial
 from headrace.core.elasticity.recut import Recut
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.json_logs import logged_as
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
@@ -32,6 +31,7 @@ from headrace.errors import (
 from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.fault_injection import reached
+from headrace.exchange.json_logs import logged_as, logged_of
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
@@ -178,6 +178,7 @@ class Generation(ShownRounds):
     def _loop(self, runner: SubTopologyRunner) -> None:
         name = runner.sub.name
         failures, held_back = 0, ""
+        logged_of(runner.sub.title)
         try:
             while not self._ending.is_set():
                 self._watch.between_rounds(runner)
@@ -194,7 +195,8 @@ class Generation(ShownRounds):
                     continue  # it was requested in between
                 published = planned is None and self.publish(runner)
                 if planned is not None:
-                    failures = 0 if self._try(runner, planned, failures) else failures + 1
+                    with logged_as(planned.id):
+                        failures = 0 if self._try(runner, planned, failures) else failures + 1
                 elif self._slowed_by.get(name):
                     self._wait(name, self._slowed_by[name], self._pace.trigger_s)
                 elif self._ending.is_set() or (self.caught_up and self.caught_up.reached(runner, time.monotonic())):
@@ -230,8 +232,9 @@ class Generation(ShownRounds):
                 self._wait(name, "tasks that are to be merged, to come together", min(0.1, self._pace.trigger_s))
                 continue
             LOG.info("round %s brings the tasks of sub-topology %s together", planned.id, runner.sub.title)
-            if not self._try(runner, planned, 0):
-                return
+            with logged_as(planned.id):
+                if not self._try(runner, planned, 0):
+                    return
 
     def _wait(self, name: str | None, what: str, seconds: float) -> None:
         self._waiting_for[name] = what
@@ -287,8 +290,7 @@ class Generation(ShownRounds):
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
-                with logged_as(planned.id):
-                    self._run(runner, planned)
+                self._run_known(runner, planned)
             return True
         except EndlessTimersError:
             raise
@@ -304,6 +306,15 @@ class Generation(ShownRounds):
             self._whole_rounds.ended(name)
             self._current.pop(name, None)
             self.wake()  # the readers of this output may look
+
+    def _run_known(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+        """`_run`; where that fails the tasks of the round have it as their last error."""
+        try:
+            self._run(runner, planned)
+        except Exception as error:
+            if not self._stopping.is_set():
+                runner.failed(planned, error)
+            raise
 
     def _run(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
         self._began_s[runner.sub.name] = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.driver.autosizing import AutosizingStatus
+from headrace.driver.rounds.progress import LastRounds
 from headrace.driver.store_restoration import RestoringStatus
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ ShownMetrics = dict[str, float | dict[str, float] | None]
 
 
 class ProgressStatus(TypedDict):
-    """How far a sub-topology is, since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet."""
+    """How far a sub-topology is, since the start of the job. `lag`: records, on Kafka offsets, that it has not read yet.
+    `timings_ms`: the last round by phase, `last_rounds` also those before it, of earlier runs too."""
 
     records: int
     records_per_s: int
@@ -28,6 +30,7 @@ class ProgressStatus(TypedDict):
     counters: dict[str, int]
     counters_of_all_runs: dict[str, int]
     timings_ms: dict[str, float]
+    last_rounds: LastRounds
     elasticity_factor: int
     notes: list[str]
     known_failures: int
@@ -62,6 +65,7 @@ def progress_status(runner: SubTopologyRunner, seconds: float) -> ProgressStatus
         "counters": dict(sorted(progress.counters.items())),
         "counters_of_all_runs": progress.counters_of_all_runs(),
         "timings_ms": progress.timings_ms,
+        "last_rounds": progress.last_rounds(),
         "elasticity_factor": runner.model.elasticity_factor,
         "notes": progress.notes[-3:],
         "known_failures": len(runner.planner.known_failures),

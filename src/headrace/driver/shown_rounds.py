@@ -47,8 +47,7 @@ class ShownRounds:
     def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
         """Count on from what earlier runs have published as their status."""
         for runner in self.runners.values():
-            last = published.get(runner.sub.title, {})
-            runner.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
+            runner.progress.remember(published.get(runner.sub.title, {}))
 
     def observation_of(self, runner: SubTopologyRunner) -> SubTopologyObservation:
         """What is observed of a sub-topology now."""
@@ -86,6 +85,7 @@ class ShownRounds:
         self._published[runner.sub.name] = now_s
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
+        status |= runner.progress.of_tasks({str(task.name) for task in runner.tasks})
         status["ended_by"] = self.ended_by
         status["rejected_executors"] = dict(self._engine.rejections())
         try:

@@ -84,7 +84,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     where the container is to run, None for anywhere; `location_id`: how a worker knows where it is, as configured. `is_part`:
     other tasks of the container take no part in the round, and may be restored meanwhile. `restore_inline_bytes`: so many
     bytes of state files opening its stores may read; where it is more the container declines; None: nothing is restored in the
-    background, and it never does."""
+    background, and it never does. `log_as`: the application, where the worker logs JSON lines."""
 
     round_id: str
     epoch: int
@@ -110,6 +110,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     location_id: str | None = None
     restore_inline_bytes: int | None = None
     is_part: bool = False
+    log_as: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -146,7 +147,8 @@ class TaskMeasures(msgspec.Struct, frozen=True, array_like=True):
 class ContainerMeasures(msgspec.Struct, frozen=True):
     """What was measured of one container in one round, named as in `TaskMeasures`. `records_fetched`: without those that the
     engine has read for it. `tasks`: those that had anything to do. `threads`: how many processed rows. `restored_bytes`: so
-    much of state files was read to open local stores."""
+    much of state files was read to open local stores. `work_ns`: from its begin to the end of its tasks; `commit_ns` includes
+    `write_ns`; `apply_ns`: of applying to local stores what was committed."""
 
     threads: int = 1
     records_fetched: int = 0
@@ -155,6 +157,9 @@ class ContainerMeasures(msgspec.Struct, frozen=True):
     commit_ns: int = 0
     tasks: list[TaskMeasures] = []
     restored_bytes: int = 0
+    work_ns: int = 0
+    write_ns: int = 0
+    apply_ns: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -164,7 +169,7 @@ class Summary(msgspec.Struct, frozen=True):
     `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's side of the system gave for the writes
     (`model.commits.ContainerCommit`). `counters` by metric name. `far_times`: the first of each stream. `worked_s`: for so long
     tasks processed rows, summed over threads, and of that `waited_s` for something else than a processor. `written`: records by
-    stream."""
+    stream. `task_errors`: by task the last record that it could not process, and why."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -173,7 +178,6 @@ class Summary(msgspec.Struct, frozen=True):
     counters: dict[str, int] = {}
     failure: Failure | None = None
     notes: list[str] = []
-    timings_ms: dict[str, float] = {}
     far_times: list[FarTime] = []
     cut_short: bool = False
     worked_s: float = 0.0
@@ -185,6 +189,7 @@ class Summary(msgspec.Struct, frozen=True):
     missing: dict[str, int] = {}
     lost: bool = False
     written: dict[str, int] = {}
+    task_errors: dict[str, str] = {}
 
     @property
     def has_declined(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 MESSAGE_CHARS_MAX = 4_000
 TRACEBACK_CHARS_MAX = 16_000
+ERROR_CHARS_MAX = 300  # of the last error of a task, of which the status has one for each
 _SHOWN_CHARS_MAX = 80
 
 

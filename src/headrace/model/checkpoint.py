@@ -30,6 +30,16 @@ class RoundId:
     def __str__(self) -> str:
         return f"{self.epoch}:{self.sub_topology or 'source'}:{self.number}"
 
+    @classmethod
+    def parse(cls, text: str) -> RoundId:
+        """The value whose `str` is `text`.
+
+        >>> RoundId.parse("3:source:8"), RoundId.parse("3:by:8").sub_topology
+        (RoundId(epoch=3, sub_topology=None, number=8), 'by')
+        """
+        epoch, title, number = text.split(":")
+        return cls(int(epoch), None if title == "source" else title, int(number))
+
 
 _SLOTS = 1024  # `core.keys.key_layout`
 

@@ -119,7 +119,7 @@ def start(
     config = config or config_of(app, overrides)
     with ExitStack() as opened:
         if config.log_format == "json":
-            from headrace.driver import json_logs
+            from headrace.exchange import json_logs
 
             opened.callback(json_logs.JsonLog(app.name).close)
             log = json_logs.LOG.info

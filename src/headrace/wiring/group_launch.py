@@ -106,7 +106,8 @@ def _launched(
     control = FileControl(work_folder(config) / "staging" / app.name / registration.processor_id)
     run_id, local, state_uri = uuid.uuid4().hex, local_store_dir_of(config), state_uri_of(config)
     max_round_s = max_round_ms(config, rounds, log) / 1000
-    paths = WorkerPaths(run_id, local, state_uri, control, max_round_s, location_id=config.location_id)
+    log_as = app.name if config.log_format == "json" else None
+    paths = WorkerPaths(run_id, local, state_uri, control, max_round_s, location_id=config.location_id, log_as=log_as)
     restoration, slots = None, {registration.location_id: engine.slots}
     if stateful:
         restoration = StoreRestoration(_restored_here, lambda: slots, app.name, paths)

@@ -92,8 +92,7 @@ def launched(
     system = open_configured(config)
     closers: list[Callable[[], None]] = [system.close]
     try:
-        state_uri = state_uri_of(config)
-        run_id = uuid.uuid4().hex
+        state_uri, run_id = state_uri_of(config), uuid.uuid4().hex
         is_exactly_once = config.processing_guarantee == "exactly_once"
         store, processor_store = system.job_store(app.name, is_exactly_once), system.processor_store(app.name, is_exactly_once)
         elsewhere = requests_elsewhere(config, app.name, closers)
@@ -124,6 +123,7 @@ def launched(
             max_round_ms(config, processor_store, log) / 1000,
             address is not None,
             config.location_id,
+            app.name if config.log_format == "json" else None,
         )
         cluster = None if address is None else ClusterView(engine, return_wait_s_of(config))
         builder = None if address else partial(StoreProcess, app.name, paths)

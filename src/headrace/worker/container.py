@@ -25,6 +25,7 @@ from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError, TopologyError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import RAW, ContainerPlan, Failure, InputRange, Reject, Summary
+from headrace.exchange.texts import ERROR_CHARS_MAX, cut
 from headrace.model.checkpoint import Checkpoint, Head
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
@@ -57,16 +58,17 @@ def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Ite
             committed = True
             return Summary(plan.lane, _wired(done))
         container.work(prepared)
-        worked = time.monotonic()
+        container.measures.worked()
         failure = container.failure()
         if failure is not None:
             return Summary(plan.lane, failure=failure)
         checkpoints, files = container.written(outputs)
+        container.measures.written()
         receipt = ports.commit(checkpoints)
         committed = True
-        timings = {"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3}
+        container.measures.committed()
         ports.committed(checkpoints)
-        summary = container.summary(checkpoints, files, receipt, outputs, timings)
+        summary = container.summary(checkpoints, files, receipt, outputs)
     except Stopped:
         return Summary(plan.lane, stopped=True)
     except StoreDamagedError as error:
@@ -96,6 +98,12 @@ def _whole_records(prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[i
         held = endpoint, ssp, rows
     if held is not None:
         yield held
+
+
+def _last_error(task_run: TaskRun) -> str:
+    """Of the last record that the task could not process; a late one is none."""
+    failed = [reject for reject in task_run.rejects.values() if reject.error_class != "LateRecord"]
+    return cut(f"{failed[-1].operator}: {failed[-1].error_class}: {failed[-1].message}", ERROR_CHARS_MAX) if failed else ""
 
 
 def _wired(checkpoints: list[Checkpoint]) -> list[msgspec.Raw]:
@@ -310,7 +318,7 @@ class _Container:
         return [self._checkpoint(task_run, heads[task_run.task]) for task_run in self.runs], files
 
     def summary(
-        self, checkpoints: list[Checkpoint], files: list[str], receipt: Any, outputs: Outputs, timings_ms: dict[str, float]
+        self, checkpoints: list[Checkpoint], files: list[str], receipt: Any, outputs: Outputs
     ) -> Summary:
         notes = [note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())]
         return Summary(
@@ -320,12 +328,13 @@ class _Container:
             files,
             self._counters(outputs),
             notes=[*notes, *self.ports.signals.troubles()],
-            timings_ms=timings_ms,
             far_times=list(self.far_times.first.values()),
             cut_short=bool(self.reached_offsets or self.reached_by),
             worked_s=self.tasks.worked_s,
             waited_s=self.tasks.waited_s,
-            measures=self.measures.of_round(self.runs, self.tasks, timings_ms["write"]), written=dict(outputs.records),
+            measures=self.measures.of_round(self.runs, self.tasks),
+            written=dict(outputs.records),
+            task_errors={one.task: text for one in self.runs if (text := _last_error(one))},
         )
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:

@@ -23,6 +23,19 @@ class Measures:
     def __init__(self) -> None:
         self.fetched = 0
         self._read_ns = self._hash_ns = 0
+        self._began_ns = self._worked_ns = self._written_ns = self._committed_ns = perf_counter_ns()
+
+    def worked(self) -> None:
+        """The tasks have processed their rows."""
+        self._worked_ns = perf_counter_ns()
+
+    def written(self) -> None:
+        """State files and outputs are written; the commit begins."""
+        self._written_ns = perf_counter_ns()
+
+    def committed(self) -> None:
+        """What is to be committed here is; it is applied to the local stores now."""
+        self._committed_ns = perf_counter_ns()
 
     def reading(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The same batches; it is measured how long each is waited for."""
@@ -44,16 +57,27 @@ class Measures:
         self._hash_ns += perf_counter_ns() - began_ns
         return lows
 
-    def of_round(self, runs: Sequence[TaskRun], tasks: TaskThreads, commit_ms: float) -> ContainerMeasures:
-        """All of it. Tasks that had nothing to do are left out."""
+    def of_round(self, runs: Sequence[TaskRun], tasks: TaskThreads) -> ContainerMeasures:
+        """All of it, at the end. Tasks that had nothing to do are left out."""
+        applied_ns = perf_counter_ns() - self._committed_ns
         found = [
             _task_measures(run, process_s, wait_s)
             for run, process_s, wait_s in zip(runs, tasks.process_s, tasks.wait_s, strict=True)
             if run.counters["records"] or run.state_if_open is not None
         ]
-        commit_ns = round(commit_ms * 1e6)
         restored = sum(run.state.restored_bytes for run in runs if run.state_if_open is not None)
-        return ContainerMeasures(tasks.threads, self.fetched, self._read_ns, self._hash_ns, commit_ns, found, restored)
+        return ContainerMeasures(
+            tasks.threads,
+            self.fetched,
+            self._read_ns,
+            self._hash_ns,
+            self._committed_ns - self._worked_ns,
+            found,
+            restored,
+            self._worked_ns - self._began_ns,
+            self._written_ns - self._worked_ns,
+            applied_ns,
+        )
 
 
 def _task_measures(run: TaskRun, process_s: float, wait_s: float) -> TaskMeasures:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 
 from headrace.adapters.kafka.compacted import CompactedTopic
-from headrace.codec.documents import decode
+from headrace.codec.documents import decode, decode_checkpoint
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -21,9 +23,10 @@ def stored_checkpoints(
     (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only. Who holds it waits for
     `within_s`, see `CompactedTopic.refresh`."""
     tasks = [task.name for task in model.tasks]
-    found = _of_model(topic.refresh(wait=is_held, within_s=within_s), model)
+    decoded = partial(decode, Checkpoint) if is_held else decode_checkpoint
+    found = _of_model(topic.refresh(wait=is_held, within_s=within_s), model, decoded)
     if not is_held and any(task not in found for task in tasks):  # a transaction ends in one topic before the other
-        found = _of_model(topic.refresh(), model)
+        found = _of_model(topic.refresh(), model, decoded)
     for task in tasks:
         if task not in found:
             raise StorageError(
@@ -34,8 +37,10 @@ def stored_checkpoints(
     return {task: found[task] for task in sorted(tasks, key=_SORT_KEY)}
 
 
-def _of_model(values: dict[bytes, bytes], model: JobModel) -> dict[TaskName, Checkpoint]:
+def _of_model(
+    values: dict[bytes, bytes], model: JobModel, decoded: Callable[[bytes, str], Checkpoint]
+) -> dict[TaskName, Checkpoint]:
     of = f"of application {model.application!r}"
-    stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {of}") for key, value in values.items()]
+    stored = [decoded(value, f"checkpoint of task {key.decode()!r} {of}") for key, value in values.items()]
     versions = model.versions  # a position of another version is not a position
     return {one.task: one for one in stored if one.job_model_version == versions.get(one.task)}

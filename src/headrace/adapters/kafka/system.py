@@ -79,6 +79,7 @@ class KafkaSystem(System):
         self._pinned: dict[str, str] = {}
         self._writing = threading.RLock()  # of the producer
         self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
+        self._readers: dict[str, KafkaCoordinatorStore] = {}
         self._checkpoints: dict[str, CompactedTopic] = {}
 
     def __repr__(self) -> str:
@@ -102,6 +103,10 @@ class KafkaSystem(System):
         store = KafkaCoordinatorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
         self._stores.add(store)
         return store
+
+    def job_reader(self, application: str) -> KafkaCoordinatorStore:
+        """One for all who ask this system: what it has read of the application's topics it reads no second time."""
+        return self._readers.get(application) or self._readers.setdefault(application, self.job_store(application))
 
     def processor_store(self, application: str, exactly_once: bool = True) -> KafkaProcessorStore:
         application = checked_name("application", application)

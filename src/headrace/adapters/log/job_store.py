@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
-from headrace.codec.documents import decode, decode_job_model, encode
+from headrace.codec.documents import decode, decode_checkpoint, decode_job_model, encode
 from headrace.core.group.grants import Grants
 from headrace.errors import DEFECT, FencedError, NotSupportedError, StorageError
 from headrace.exchange.fault_injection import reached
@@ -177,7 +178,8 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
     def _checkpoints(self, db: sqlite3.Connection) -> dict[TaskName, Checkpoint]:
         rows = db.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
         where = f"of application {self.application!r}"
-        found = [decode(Checkpoint, text, f"checkpoint of task {task!r} {where}") for task, text in rows]
+        decoded = decode_checkpoint if self._epoch is None else partial(decode, Checkpoint)
+        found = [decoded(text, f"checkpoint of task {task!r} {where}") for task, text in rows]
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda one: one.task.sort_key)}
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------

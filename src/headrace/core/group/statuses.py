@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.core.metrics.phases import ROUNDS_KEPT
+
 FRESH_US = 15_000_000  # what a processor has published that much before the newest is of one that is not there any more
 _SUMMED = ("records", "records_per_s", "records_written", "known_failures")
 _OF_EACH = ("updated_us", "records", "waiting_for", "ended_by")
@@ -53,6 +55,9 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
         "ended_by": "",  # of each processor
         "notes": [note for one in mine for note in one.get("notes", ())][-3:],
         "restoring": [task for one in mine for task in one.get("restoring", ())],
+        "task_commits": {task: at_us for one in mine for task, at_us in sorted(one.get("task_commits", {}).items())},
+        "task_errors": [error for one in mine for error in one.get("task_errors", ())],
+        "last_rounds": _last_of([one["last_rounds"] for one in mine if "last_rounds" in one]),
         "task_metrics": _highest([one.get("task_metrics", {}) for one in mine]),
         "processors": {id_: {name: one.get(name) for name in _OF_EACH} for id_, one in fresh.items()},
     }
@@ -63,6 +68,16 @@ def _added(counters: Sequence[Mapping[str, int]]) -> dict[str, int]:
     for one in counters:
         total.update(one)
     return dict(sorted(total.items()))
+
+
+def _last_of(tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The last rounds of all of them."""
+    columns: list[str] = max((one["columns"] for one in tables), key=len, default=[])
+    if "ended_us" not in columns:
+        return {"columns": columns, "rows": []}
+    at = columns.index("ended_us")
+    rows = [row for one in tables if one["columns"] == columns for row in one["rows"]]
+    return {"columns": columns, "rows": sorted(rows, key=lambda row: row[at])[-ROUNDS_KEPT:]}
 
 
 def _highest(tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

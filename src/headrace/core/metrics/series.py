@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from headrace.core.metrics.phases import PHASES
 from headrace.core.metrics.table import METRICS, Metric, MetricKind, MetricLabel, MetricValues
 
 PREFIX = "headrace_"
 _OVER_TASKS = {"sum": "_sum_over_tasks", "max": "_max_over_tasks"}
 _NS = 1e9
-_OWN_LABEL = {MetricLabel.CONTAINER: "container", MetricLabel.TASK: "task", MetricLabel.PHASE: "phase"}
+_OWN_LABEL = {
+    MetricLabel.CONTAINER: "container",
+    MetricLabel.TASK: "task",
+    MetricLabel.PHASE: "phase",
+    MetricLabel.ROUND_PHASE: "phase",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ def series_name(metric: Metric) -> str:
 def series_max(sub_topologies: int, containers: int, tasks: int, phases: int = 20) -> int:
     """So many series a job has at most; `tasks`: those of sub-topologies with no more than 1,000."""
     counts = {label: sum(metric.label is label for metric in METRICS.values()) for label in MetricLabel}
-    per_sub = counts[MetricLabel.SUB_TOPOLOGY] + len(_OVER_TASKS) * counts[MetricLabel.TASK]
+    per_sub = counts[MetricLabel.SUB_TOPOLOGY] + len(PHASES) * counts[MetricLabel.ROUND_PHASE]
+    per_sub += len(_OVER_TASKS) * counts[MetricLabel.TASK]
     whole = counts[MetricLabel.JOB] + phases * counts[MetricLabel.PHASE]
     return whole + per_sub * sub_topologies + counts[MetricLabel.CONTAINER] * containers + counts[MetricLabel.TASK] * tasks

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.core.metrics.table import METRICS, MetricKind, MetricValues
+from headrace.core.metrics.phases import COMMIT, OTHER, PHASES
+from headrace.core.metrics.table import METRICS, MetricKind, MetricLabel, MetricValues
 from headrace.model.change import LOCAL_STORES, Change
 from headrace.model.checkpoint import RoundId
 
@@ -26,19 +27,36 @@ class Span:
 
 def round_span(sub_topology: str, round_id: RoundId | None, values: MetricValues, start_ns: int, end_ns: int) -> Span | None:
     """A committed round, of the metrics that were recorded with it; None where they are of no round. Its attributes are what it
-    added to the counters of the sub-topology, its containers and its tasks: sums, as several of these work at once."""
-    if "round-ns" not in values:
+    added to the counters of the sub-topology, its containers and its tasks: sums, as several of these work at once. The span of
+    the containers has the phases of the round in it, each as long as it took: one after the other, though a container turns
+    from reading to processing and back for each batch. What the driver commits is a span of its own."""
+    if not values.get("round-ns", {}).get(""):
         return None
     attributes: dict[str, str | int | float] = {f"{PREFIX}sub_topology": sub_topology}
     if round_id is not None:
         attributes |= {f"{PREFIX}epoch": round_id.epoch, f"{PREFIX}round": round_id.number}
     for name, by_label in values.items():
-        if METRICS[name].kind is MetricKind.COUNTER and METRICS[name].is_summed:
+        one = METRICS[name]
+        if one.kind is MetricKind.COUNTER and one.is_summed and one.label is not MetricLabel.ROUND_PHASE:
             total = by_label["sum"] if "sum" in by_label else sum(by_label.values())
             attributes[PREFIX + name.replace("-", "_")] = round(total)
     committed_ns = max(start_ns, end_ns - round(values.get("round-commit-ns", {}).get("", 0)))
-    parts = Span("containers", start_ns, committed_ns, {}), Span("commit", committed_ns, end_ns, {})
+    phases = _in_containers(values.get("round-phase-ns", {}), end_ns - committed_ns, start_ns, committed_ns)
+    parts = Span("containers", start_ns, committed_ns, {}, phases), Span("commit", committed_ns, end_ns, {})
     return Span(f"round of {sub_topology}", start_ns, end_ns, attributes, parts)
+
+
+def _in_containers(phases_ns: Mapping[str, float], driver_ns: int, start_ns: int, end_ns: int) -> tuple[Span, ...]:
+    """The phases of a round without the commit of the driver, which took `driver_ns`; the engine's time comes first."""
+    lengths = dict(phases_ns)
+    if COMMIT in lengths:
+        lengths[COMMIT] = max(0, lengths[COMMIT] - driver_ns)
+    found, at_ns = list[Span](), start_ns
+    for name in (OTHER, *(phase for phase in PHASES if phase != OTHER)):
+        if length_ns := round(lengths.get(name, 0)):
+            found.append(Span(name, at_ns, min(end_ns, at_ns + length_ns), {}))
+            at_ns = min(end_ns, at_ns + length_ns)
+    return tuple(found)
 
 
 def change_span(change: Change, end_ns: int) -> Span:

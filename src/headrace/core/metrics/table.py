@@ -35,11 +35,13 @@ MetricName = Literal[
     "watermark-delay-ns",
     "round-ns",
     "round-commit-ns",
+    "round-phase-ns",
     "engine-records-fetched",
     "records-fetched",
     "total-input-consumption-ns",
     "keyhash-compute-ns",
     "commit-ns",
+    "write-ns",
     "container-process-ns",
     "container-wait-ns",
     "threads",
@@ -76,6 +78,7 @@ class MetricLabel(StrEnum):
     JOB = "job"
     PHASE = "phase"
     SUB_TOPOLOGY = "sub-topology"
+    ROUND_PHASE = "phase of the rounds"
     CONTAINER = "container"
     TASK = "task"
 
@@ -195,6 +198,12 @@ _ROWS = (
         "Time in which the driver committed or recorded rounds. On the embedded log this is the commit",
     ),
     Metric(
+        "round-phase-ns", _C, "ns", MetricLabel.ROUND_PHASE,
+        "Of `round-ns` the time of each phase, by the container that took longest: `read`, `decode`, `process`, `state` "
+        "(looked up, put, made ready), `write` (of state files and outputs), `commit` (on Kafka that of the container too), "
+        "and `other`, which is the rest: the engine's start of the containers and its answer, the handing out of rows",
+    ),
+    Metric(
         "engine-records-fetched", _C, "offsets", _SUB,
         "Offsets that Spark, or a reader in front of Spark expressions, was given to read for containers; each once, "
         "whatever the factor and the number of containers",
@@ -218,6 +227,10 @@ _ROWS = (
     Metric(
         "commit-ns", _C, "ns", _CONTAINER,
         "Time in which a container wrote state and outputs and, on Kafka, committed",
+    ),
+    Metric(
+        "write-ns", _C, "ns", _CONTAINER,
+        "Of that, the time in which it wrote state files and outputs; the rest is its commit",
     ),
     Metric(
         "container-process-ns", _C, "ns", _CONTAINER,

@@ -116,7 +116,7 @@ class StartpointPreview:
     def _summed(self, offsets_of: Callable[[Move], int]) -> int:
         most: dict[tuple[SSP, TaskName | None], int] = {}
         for move in self.moves:
-            task = None if move.task is None else replace(move.task, bucket=None)
+            task = None if move.task is None else move.task.whole
             key = (move.ssp.whole, task)
             most[key] = max(offsets_of(move), most.get(key, 0))
         return sum(most.values())

@@ -1,6 +1,7 @@
 """The picture of a topology: one SVG, no script, no style, no outside resource, for notebooks and pages. Each sub-topology is a
 box with its operators in layers, parents above children; a dashed line is a repartition stream. What reads or writes a stream
-has its name as `data-stream`. Whatever text comes from a user is escaped."""
+has its name as `data-stream`. Its parts have classes, by which a page that is dark gives them other colours. Whatever text
+comes from a user is escaped."""
 
 from __future__ import annotations
 
@@ -45,20 +46,20 @@ def picture_of(topology: Topology) -> str:
     for sub in subs:
         right, height = _placed(operators_of(sub), top, places)
         title = f"{sub['name']} · {'has state' if sub['has_state'] else 'no state'}"
-        frames.append(_rect(_PADDING, top, right, height, 10, "#fbfcfe", "#c9d2de"))
-        frames.append(_text(2 * _PADDING, top + 21, title, 'fill="#4a5766" font-weight="600"'))
+        frames.append(_rect(_PADDING, top, right, height, 10, _style("frame", "#fbfcfe", "#c9d2de")))
+        frames.append(_text(2 * _PADDING, top + 21, title, 'class="soft" fill="#4a5766" font-weight="600"'))
         top += height + _BETWEEN
         width = max(width, right)
     width, height = width + 2 * _PADDING, top - _BETWEEN + _TITLE
     operators = [operator for sub in subs for operator in operators_of(sub)]
-    parts = [_text(_PADDING, 21, topology.application, 'font-weight="700" font-size="14"'), *frames]
+    parts = [_text(_PADDING, 21, topology.application, 'class="ink" font-weight="700" font-size="14"'), *frames]
     parts += _lines(operators, places)
     parts += [_operator(operator, *places[operator["name"]]) for operator in operators]
     parts += _legend(height - 14)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'aria-label="topology of {name}" font-family="system-ui,sans-serif" font-size="12">'
-        + _rect(0, 0, width, height, 8, "#ffffff", "none")
+        + _rect(0, 0, width, height, 8, _style("paper", "#ffffff", "none"))
         + "".join(parts)
         + "</svg>"
     )
@@ -88,14 +89,15 @@ def _wanted_x(parents: list[str], places: Mapping[str, _Place]) -> int:
 
 def _operator(operator: dict[str, Any], x: int, y: int) -> str:
     name, stores = operator["name"], ", ".join(operator.get("stores", ()))
-    _, fill, stroke = _LOOKS[_look(operator)]
+    look = _look(operator)
+    _, fill, stroke = _LOOKS[look]
     title = f"{name} ▤ {stores}" if stores and stores != name else f"{name} ▤" if stores else name
     stream = f' data-stream="{escape(operator["stream"])}"' if operator.get("stream") else ""
     return (
         f"<g{stream}><title>{escape(f'{name}: {sentence_of(operator)}')}</title>"
-        + _rect(x, y, _WIDTH, _HEIGHT, 7, fill, stroke)
-        + _text(x + 10, y + 19, _cut(title), f'fill="{stroke}" font-weight="600"')
-        + _text(x + 10, y + 36, _cut(headline_of(operator)), 'fill="#333c47" font-size="11"')
+        + _rect(x, y, _WIDTH, _HEIGHT, 7, _style(look, fill, stroke))
+        + _text(x + 10, y + 19, _cut(title), f'class="{look}" fill="{stroke}" font-weight="600"')
+        + _text(x + 10, y + 36, _cut(headline_of(operator)), 'class="ink" fill="#333c47" font-size="11"')
         + "</g>"
     )
 
@@ -134,15 +136,20 @@ def _line(start: _Place, end: _Place, style: str) -> str:
 def _legend(y: int) -> list[str]:
     parts: list[str] = []
     x = _PADDING
-    for words, fill, stroke in _LOOKS.values():
-        parts.append(_rect(x, y - 9, 11, 11, 3, fill, stroke))
-        parts.append(_text(x + 16, y, words, 'fill="#5b6673" font-size="11"'))
+    for look, (words, fill, stroke) in _LOOKS.items():
+        parts.append(_rect(x, y - 9, 11, 11, 3, _style(look, fill, stroke)))
+        parts.append(_text(x + 16, y, words, 'class="soft" fill="#5b6673" font-size="11"'))
         x += 30 + 7 * len(words)
     return parts
 
 
-def _rect(x: int, y: int, width: int, height: int, radius: int, fill: str, stroke: str) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
+def _rect(x: int, y: int, width: int, height: int, radius: int, style: str) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" {style}/>'
+
+
+def _style(name: str, fill: str, stroke: str) -> str:
+    """Of the class `name`, in these colours where no page gives it others."""
+    return f'class="{name}" fill="{fill}" stroke="{stroke}"'
 
 
 def _text(x: int, y: int, text: str, style: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.codec.documents import decode, encode
+from headrace.codec.documents import decode_version, encode
 from headrace.codec.job_records import STATE_CUTS
 from headrace.core.rewind.consistent_cuts import ConsistentCut, cut_of, thinned_cuts
 from headrace.core.rewind.replays import Replay, unfinished
@@ -39,7 +39,7 @@ Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 def versions_of(metadata: MetadataStore) -> Versions:
     """The kept versions on record, by task, oldest first; also of removed tasks, until the driver has dropped them."""
     stored = sorted(metadata.all(STATE_VERSIONS).items())
-    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in stored)
+    return by_task(decode_version(data, f"version {key!r} of a task's state") for key, data in stored)
 
 
 @dataclass(frozen=True, slots=True)

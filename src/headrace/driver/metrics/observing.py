@@ -29,7 +29,8 @@ def observation_of(runner: SubTopologyRunner, metrics: RecentMetrics, slots: int
     meter, model = runner.meter, runner.model
     until_s = now_s if meter.running_since_s is None else meter.running_since_s
     observed_s = max(0.0, until_s - meter.begun_s)
-    values, pause = metrics.values(meter.title), metrics.values("").get("change-pause-ns")
+    values, of_job = metrics.values(meter.title), metrics.values("")
+    has_changed = bool(of_job.get("plan-changes", {}).get(""))
     threads = values.get("threads", {})
     (short_s, short), (long_s, long) = (
         (min(span_s, observed_s), metrics.within(meter.title, until_s - span_s, until_s)) for span_s in SPANS_S
@@ -53,7 +54,7 @@ def observation_of(runner: SubTopologyRunner, metrics: RecentMetrics, slots: int
         observed_s=observed_s,
         last_10_s=sub_topology_load(short, short_s, threads, meter.task_count),
         last_60_s=sub_topology_load(long, long_s, threads, meter.task_count),
-        last_pause_s=None if pause is None else pause[""] / 1e9,
+        last_pause_s=of_job["change-pause-ns"][""] / 1e9 if has_changed else None,
         is_replaying=runner.is_replaying,
         tasks=tuple(tasks),
     )
@@ -109,6 +110,8 @@ def shown_metrics(metrics: RecentMetrics, observed: SubTopologyObservation) -> S
         match METRICS[name].label:
             case MetricLabel.SUB_TOPOLOGY:
                 found[name] = by_label[""]
+            case MetricLabel.ROUND_PHASE:
+                found[name] = dict(by_label)
             case MetricLabel.TASK if many:
                 found[name] = dict(by_label)
             case _:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.core.metrics.observations import OBSERVED_TASKS_MAX
+from headrace.core.metrics.phases import PHASES, ContainerTimes, phases_of
 from headrace.core.metrics.sink import MetricsSink
-from headrace.core.metrics.table import METRICS, MetricLabel, MetricName, MetricValues, sum_and_max
+from headrace.core.metrics.table import METRICS, MetricKind, MetricLabel, MetricName, MetricValues, sum_and_max
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.exchange.messages import Summary, TaskMeasures
@@ -25,6 +26,14 @@ _COUNTED: dict[MetricName, str] = {
     "late-records": "late_records",
 }
 Values = dict[MetricName, dict[str, float]]
+# What is there from the first scrape on, so that an alert sees it rise from 0; `input-offsets` needs two looks.
+_ZEROS: MetricValues = {
+    name: dict.fromkeys(PHASES if one.label is MetricLabel.ROUND_PHASE else ("",), 0.0)
+    for name, one in METRICS.items()
+    if one.label in (MetricLabel.SUB_TOPOLOGY, MetricLabel.ROUND_PHASE)
+    and (one.kind is MetricKind.COUNTER or name == "restore-left-bytes")
+    and name != "input-offsets"
+}
 
 
 class RoundMeter:
@@ -46,6 +55,7 @@ class RoundMeter:
         self._disk_bytes: dict[str, float] = {}
         for sink in sinks:
             sink.begin(model.title)
+        self._record(_ZEROS, now_s, now_s)
         scale: Values = {
             "task-count": {"": self.task_count},
             "container-count": {"": len(model.containers)},
@@ -105,10 +115,12 @@ class RoundMeter:
         checkpoints: Iterable[Checkpoint],
         commit_s: float,
         now_s: float,
-    ) -> None:
-        """The round was committed, which took `commit_s` of the time since it began."""
+    ) -> dict[str, float]:
+        """The round was committed, which took `commit_s` of the time since it began. Its time by phase, in ns."""
         began_s = now_s if self.running_since_s is None else self.running_since_s
-        values: Values = {"round-ns": {"": round((now_s - began_s) * 1e9)}, "round-commit-ns": {"": round(commit_s * 1e9)}}
+        round_ns, commit_ns = round((now_s - began_s) * 1e9), round(commit_s * 1e9)
+        phases: dict[str, float] = {**phases_of(round_ns, commit_ns, map(_times_of, summaries))}
+        values: Values = {"round-ns": {"": round_ns}, "round-commit-ns": {"": commit_ns}, "round-phase-ns": phases}
         for metric, counter in _COUNTED.items():
             if count := sum(summary.counters.get(counter, 0) for summary in summaries):
                 values[metric] = {"": count}
@@ -125,6 +137,7 @@ class RoundMeter:
         values["disk-usage"] = self._disk_bytes if self.task_count > OBSERVED_TASKS_MAX else disk
         self._record(values, began_s, now_s)
         self.running_since_s = None
+        return phases
 
     def _record(self, values: MetricValues, began_s: float, ended_s: float) -> None:
         if self.task_count > OBSERVED_TASKS_MAX:
@@ -134,12 +147,29 @@ class RoundMeter:
             sink.record(self.title, values, began_s, ended_s)
 
 
+def _times_of(summary: Summary) -> ContainerTimes:
+    """What a container has measured of its round, by phase."""
+    measures, tasks = summary.measures, summary.measures.tasks
+    calls_ns = sum(one.get_ns + one.put_ns + one.delete_ns for one in tasks)
+    decode_ns = sum(one.decode_ns for one in tasks)
+    return ContainerTimes(
+        measures.work_ns,
+        measures.total_input_consumption_ns,
+        decode_ns,
+        max(0, sum(one.process_ns for one in tasks) - decode_ns - calls_ns),
+        calls_ns + sum(one.store_identify_ns for one in tasks),
+        measures.write_ns,
+        measures.commit_ns - measures.write_ns,
+        measures.apply_ns,
+    )
+
+
 def measured_values(summaries: Iterable[Summary]) -> Values:
     """What containers and their tasks have measured, by lane and by task."""
     values: Values = {name: {} for name in METRICS if METRICS[name].label in (MetricLabel.CONTAINER, MetricLabel.TASK)}
     for summary in summaries:
         measures, lane = summary.measures, str(summary.lane)
-        for field in ("records_fetched", "total_input_consumption_ns", "keyhash_compute_ns", "commit_ns", "threads"):
+        for field in _OF_CONTAINERS:
             values[_NAMES[field]][lane] = getattr(measures, field)
         values["container-process-ns"][lane] = sum(task.process_ns for task in measures.tasks)
         values["container-wait-ns"][lane] = sum(task.wait_ns for task in measures.tasks)
@@ -150,6 +180,7 @@ def measured_values(summaries: Iterable[Summary]) -> Values:
     return {name: by_label for name, by_label in values.items() if by_label}
 
 
+_OF_CONTAINERS = ("records_fetched", "total_input_consumption_ns", "keyhash_compute_ns", "commit_ns", "write_ns", "threads")
 _NAMES: dict[str, MetricName] = {name.replace("-", "_"): name for name in METRICS}
 
 

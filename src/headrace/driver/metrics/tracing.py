@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.core.metrics.spans import Span, change_span, round_span
 from headrace.core.metrics.table import MetricValues
-from headrace.driver.json_logs import current_round
+from headrace.exchange.json_logs import current_round
 from headrace.model.change import Change
 
 

@@ -26,6 +26,7 @@ class WorkerPaths:
     max_round_s: float
     has_other_machines: bool = False
     location_id: str | None = None  # how a worker knows where it is, as configured
+    log_as: str | None = None  # the application, where workers log JSON lines
 
 
 @dataclass(frozen=True, slots=True)

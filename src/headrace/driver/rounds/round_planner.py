@@ -307,6 +307,7 @@ class RoundPlanner:
             has_other_machines=place.has_other_machines,
             lead=self._terms.max_bucket_lead,
             location_id=place.location_id,
+            log_as=place.log_as,
             restore_inline_bytes=self._terms.restore_inline_bytes,
             upstream={
                 self._numbers[ssp]: claim

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from headrace.codec.documents import decode
 from headrace.core.affinity.locations import LocationId
@@ -28,6 +28,7 @@ from headrace.driver.metrics.round_meter import RoundMeter
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.for_each_round import Handovers
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
+from headrace.driver.rounds.progress import Progress
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.driver.store_restoration import RestoringStatus
@@ -36,12 +37,13 @@ from headrace.errors import (
     HeadraceError,
     IncompatibleChangeError,
     OffsetOutOfRangeError,
+    RecordError,
     RoundFailedError,
     StreamNotFoundError,
 )
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import Summary, decoded_summary
+from headrace.exchange.messages import Failure, Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import ContainerCommit, RoundCommit
 from headrace.model.streams import SSP
@@ -50,49 +52,6 @@ from headrace.model.topology import ForEachRound, Source
 
 LOG = logging.getLogger("headrace.job")
 GONE_S = 2.0  # for this long a broker that has just started may know nothing of a stream
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a sub-topology has done since this driver started, and its status."""
-
-    rounds: int = 0
-    records: int = 0
-    records_written: int = 0
-    lag: int = 0
-    counters: dict[str, int] = field(default_factory=dict)
-    earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
-    notes: list[str] = field(default_factory=list)
-    timings_ms: dict[str, float] = field(default_factory=dict)
-    warned_of: set[str] = field(default_factory=set)  # streams with event times that lie far from their records' own
-
-    def add(self, summaries: list[Summary], commit_ms: float) -> None:
-        self.rounds += 1
-        timings: dict[str, float] = {"commit": round(commit_ms, 1)}
-        for summary in summaries:
-            self.records_written += summary.counters.get("records_written", 0)
-            for metric, count in summary.counters.items():
-                self.counters[metric] = self.counters.get(metric, 0) + count
-            for name, duration_ms in summary.timings_ms.items():
-                timings[name] = round(max(duration_ms, timings.get(name, 0.0)), 1)
-            self.notes.extend(summary.notes)
-        del self.notes[:-20]
-        self.timings_ms = timings
-
-    def counters_of_all_runs(self) -> dict[str, int]:
-        """The counters of this run and of earlier ones. A run that was killed may have published less than it committed."""
-        names = sorted({*self.earlier, *self.counters})
-        return {name: self.earlier.get(name, 0) + self.counters.get(name, 0) for name in names}
-
-    def lose(self, offsets: int, note: str) -> None:
-        """Count what was deleted before it was read."""
-        self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
-        self.note(note)
-
-    def note(self, note: str) -> None:
-        """Warn of something, in the log and the status."""
-        self.notes.append(note)
-        LOG.warning("%s", note)
 
 
 class SubTopologyRunner:
@@ -197,6 +156,7 @@ class SubTopologyRunner:
         summaries = sorted(map(decoded_summary, answers), key=lambda summary: summary.lane)
         for summary in summaries:
             if summary.failure is not None:
+                self._failed(summary.failure, summary.lane)
                 raise record_error(summary.failure)
             if summary.error is not None:
                 raise _again_if_gone(error_of(summary.error), planned)
@@ -251,7 +211,7 @@ class SubTopologyRunner:
         commits = tuple(_container_commit(summary) for summary in summaries)
         commit = RoundCommit(planned.id, commits, self._bases(planned, summaries))
         self._store.commit_round(commit)
-        self._move_to(commit.checkpoints)
+        records = self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
         if self._unseen:
             names = [one.task for one in commit.checkpoints if one.task in self._unseen]
@@ -259,8 +219,10 @@ class SubTopologyRunner:
         if self._restoration is not None:
             self._restoration.took_part(self.sub.title, {summary.lane for summary in summaries})
         ended = time.monotonic()
-        self.progress.add(summaries, (ended - began) * 1e3)
-        self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
+        phases_ns = self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
+        now_us = time.time_ns() // 1000
+        self.progress.add(planned.id, summaries, records, phases_ns, now_us)
+        self.progress.committed_us |= {str(one.task): now_us for one in commit.checkpoints}
         self._warn_of_far_times(summaries)
         if any(has_waited(summary.worked_s, summary.waited_s) for summary in summaries):
             self.planner.tasks_wait = True
@@ -324,11 +286,28 @@ class SubTopologyRunner:
         self._move_to(recovered)
         self._startpoints.committed(recovered)
 
-    def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        self.progress.records += self.task_positions.move_to(checkpoints)
+    def failed(self, planned: PlannedRound, error: BaseException) -> None:
+        """A round has failed: with the tasks of all of its containers, unless it is known which task has the record."""
+        if not isinstance(error, RecordError):
+            tasks = (task.name for lane in planned.lanes for task in self._containers[lane].tasks)
+            text = str(getattr(error, "message", error)).strip() or type(error).__name__
+            self.progress.failed(map(str, tasks), f"round {planned.id} failed: {text.splitlines()[-1]}", time.time_ns() // 1000)
+
+    def _failed(self, failure: Failure, lane: int) -> None:
+        """The record of a task of this container could not be processed."""
+        ssp = SSP(self._system.name, failure.stream, failure.partition)
+        tasks = [str(task.name) for task in self._containers[lane].tasks if ssp in task.partitions]
+        text = f"{failure.operator}: {failure.error_class}: {failure.message}"
+        self.progress.failed(tasks, text, time.time_ns() // 1000)
+
+    def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> int:
+        """Take these positions; how many records they are further."""
+        records = self.task_positions.move_to(checkpoints)
+        self.progress.records += records
         positions = self.task_positions.positions()
         known = self.planner.known_failures
         self.planner.known_failures = [one for one in known if one[1] >= positions.get(one[0], 0)]
+        return records
 
 
 def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:

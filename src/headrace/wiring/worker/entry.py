@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.errors import worker_error
+from headrace.exchange.json_logs import log_in_worker
 from headrace.exchange.messages import ContainerPlan, Summary, decoded_plan, encoded
+from headrace.model.checkpoint import RoundId
 from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.location import location_of
 from headrace.wiring.worker.store_restoring import end_restore, missing_bytes
@@ -57,6 +59,8 @@ def run_planned(
 ) -> bytes:
     """As `run_container`, of a plan that is decoded."""
     try:
+        if plan.log_as is not None:
+            log_in_worker(plan.log_as, RoundId.parse(plan.round_id))
         if (declined := _declined(plan, program)) is not None:
             return encoded(declined)
         try:

@@ -35,15 +35,17 @@ const tasks = new Table(
   at("task-table"),
   [
     { name: "task", wide: 11, of: (one) => one.task },
-    { name: "sub-topology", of: (one) => one.sub_topology },
-    { name: "location", wide: 10, of: (one) => one.location ?? "this machine" },
-    { name: "processor", of: (one) => one.processor ?? "" },
-    { name: "container", number: true, wide: 5.5, of: (one) => one.container },
-    { name: "came", wide: 13, of: came },
-    { name: "lag", number: true, of: (one) => one.lag },
+    { name: "sub-topology", wide: 7, of: (one) => one.sub_topology },
+    { name: "location", wide: 7, of: (one) => one.location ?? one.host ?? "" },
+    { name: "processor", wide: 6, of: (one) => one.processor ?? "" },
+    { name: "container", number: true, of: (one) => one.container },
+    { name: "came", wide: 14, of: came },
+    { name: "lag", number: true, wide: 4.5, of: (one) => one.lag },
     { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
-    { name: "busy", number: true, wide: 4, of: (one) => percent(one.metrics["busy-share-10s"]) },
-    { name: "reads", wide: 12, of: (one) => one.reads.join(" ") },
+    { name: "busy", number: true, wide: 3.5, of: (one) => percent(one.metrics["busy-share-10s"]) },
+    { name: "reads", wide: 9, of: (one) => one.reads.join(" ") },
+    { name: "last commit (UTC)", wide: 10, of: (one) => when(one.last_commit) },
+    { name: "last error", wide: 8, of: (one) => (one.last_error ? `${when(one.last_error.at)}: ${one.last_error.error}` : "") },
   ],
   { sorts: true, fixed: true },
 );
@@ -76,12 +78,12 @@ const startpoints = new Table(
   ],
   { empty: "no startpoint is set" },
 );
-const charts = new Charts(at("phases"), at("rates"), at("charted"));
+const charts = new Charts(at("phases"), at("rates"), at("charted"), at("rounds-note"));
 const showLetters = letters();
 let last = null;
 
 function came(one) {
-  if (!one.restoring) return one.came;
+  if (!one.restoring) return one.came ?? "";
   const { done_bytes: done, total_bytes: total, left_s: left } = one.restoring;
   const share = total ? Math.round((100 * done) / total) : 0;
   if (left === null) return `restoring ${share} %`;
@@ -90,7 +92,7 @@ function came(one) {
 
 function wanted(one) {
   const words = at("filter").value.toLowerCase();
-  return !words || [one.task, one.sub_topology, one.location, one.processor, came(one), ...one.reads].join(" ").toLowerCase().includes(words);
+  return !words || [one.task, one.sub_topology, one.location, one.host, one.processor, came(one), one.last_error?.error, ...one.reads].join(" ").toLowerCase().includes(words);
 }
 
 function filtered() {
@@ -163,7 +165,7 @@ function show(found) {
   filtered();
   history.fill(found.history);
   startpoints.fill(found.startpoints);
-  charts.add(known, found.streams, Date.parse(found.at) / 1000);
+  charts.add(known, Date.parse(found.at) / 1000);
   for (const id of ["changes", "changes-link"]) at(id).hidden = !found.allow_changes;
 }
 

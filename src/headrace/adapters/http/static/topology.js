@@ -20,7 +20,6 @@ export async function picture(element) {
     label.setAttribute("x", Number(box.getAttribute("x")) + Number(box.getAttribute("width")) / 2 + 8);
     label.setAttribute("y", Number(box.getAttribute("y")) + Number(box.getAttribute("height")) + 13);
     label.setAttribute("font-size", "11");
-    label.setAttribute("fill", "#333c47");
     group.append(label);
   }
 }
