@@ -1,0 +1,65 @@
+"""What is deleted in a group: state files of rounds that were killed, and local stores of tasks that live elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groups.group import NOT_YET, Group, group_on
+from headrace.model.checkpoint import StateFileKind
+from headrace.state_files.files import FilePlace, StateFiles
+from support.children import wait_until_stopped
+
+pytestmark = pytest.mark.chaos
+WRITTEN = 6  # the step of a round on Kafka at which its state files are written, and nothing else
+
+
+@pytest.fixture
+def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
+        yield made
+
+
+def test_what_killed_rounds_have_written_is_deleted(group: Group) -> None:
+    group.send(40)
+    for _ in range(2):
+        group.start("a", traps=f"kill:kafka:{WRITTEN}:1")
+        group.await_end("a")
+    left = group.state_files() - group.named_files()
+    assert len(left) >= 2
+    group.start("a")
+    group.await_all()
+    group.until(lambda: not left & group.state_files())
+    group.stop_all()
+    assert group.check() >= 80
+
+
+def test_a_new_leader_deletes_no_file_that_another_has_written_and_not_committed(group: Group) -> None:
+    """It deletes those of rounds that were killed meanwhile: one is left for it, to see that it has looked."""
+    armed = group.folder / "trap"
+    armed.write_bytes(NOT_YET)
+    for id_ in "abc":
+        traps = f"stop:kafka:{WRITTEN}:1@{armed}" if id_ == "c" else ""
+        group.start(id_, traps=traps, session_ms=20_000)
+        group.await_shares(*"abc"[: "abc".index(id_) + 1])
+    group.send(40)
+    group.await_all()
+    armed.write_bytes(b"")
+    group.send(40)
+    wait_until_stopped(group.pids["c"])
+    written = group.state_files() - group.named_files()
+    assert written
+    group.stop("a")
+    files = StateFiles(f"{group.folder}/state")
+    left = files.write_batches(FilePlace(f"{group.name}/Partition_0", 1), StateFileKind.DELTA, 99, [])  # of the first epoch
+    group.until(lambda: left.name not in group.state_files(), 6.0)
+    assert written <= group.state_files()
+    group.kill("c", signal.SIGCONT)
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240
