@@ -49,6 +49,7 @@ class Run:
     until: str | None = None
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
+    retention_s: float = 86_400.0
     is_deaf: bool = False
     collector: str = ""
     on_spark: bool = False  # else rounds run in this very process
@@ -73,6 +74,7 @@ class Run:
             "processor_return_wait_s": 5.0,
             "state_version_interval_s": self.version_interval_s,
             "restore_inline_bytes": self.inline_bytes,
+            "local_store_retention_s": self.retention_s,
             "zookeeper.session.timeout.ms": self.session_ms,
             "traces": "otel" if self.collector else "off",
             **({"spark.master": "local[1]"} if self.on_spark else {}),

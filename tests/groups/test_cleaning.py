@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -63,3 +64,31 @@ def test_a_new_leader_deletes_no_file_that_another_has_written_and_not_committed
     group.await_all()
     group.stop_all()
     assert group.check() >= 240
+
+
+def stores_of(group: Group, id_: str) -> set[str]:
+    """The tasks that have a local store with a processor."""
+    return {unquote(one.name) for one in (group.folder / "stores" / id_ / group.name).iterdir()}
+
+
+def test_local_stores_of_tasks_that_live_elsewhere_are_removed_and_no_others(group: Group) -> None:
+    group.start("a")
+    group.await_shares("a")
+    group.send(80)
+    group.await_all()
+    every = group.tasks_of()["a"]
+    group.start("b")
+    group.await_shares("a", "b")
+    group.send(80)
+    group.await_all()
+    assert stores_of(group, "a") == every, "they may come back soon"
+    group.stop("a")
+    group.start("a", retention_s=0.2)
+    group.send(80)
+    group.await_all()
+    mine = group.tasks_of()["a"]
+    assert mine < every
+    group.until(lambda: stores_of(group, "a") == mine)
+    assert stores_of(group, "b") == every - mine
+    group.stop_all()
+    assert group.check() >= 480
