@@ -1,4 +1,5 @@
-"""What is deleted in a group: state files of rounds that were killed, and local stores of tasks that live elsewhere."""
+"""What a group deletes, and writes again: state files of rounds that were killed, local stores of tasks that live elsewhere,
+and what ZooKeeper has of tasks and job models."""
 
 from __future__ import annotations
 
@@ -9,10 +10,16 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from kazoo.client import KazooClient
 
+import headrace as hr
 from groups.group import NOT_YET, Group, group_on
+from headrace.errors import StorageError
+from headrace.group.processor_group import ProcessorGroup
 from headrace.model.checkpoint import StateFileKind
 from headrace.state_files.files import FilePlace, StateFiles
+from headrace.wiring import config_of
+from headrace.wiring.group_terms import open_group_of
 from support.children import wait_until_stopped
 
 pytestmark = pytest.mark.chaos
@@ -92,3 +99,65 @@ def test_local_stores_of_tasks_that_live_elsewhere_are_removed_and_no_others(gro
     assert stores_of(group, "b") == every - mine
     group.stop_all()
     assert group.check() >= 480
+
+
+@pytest.fixture
+def looking(group: Group) -> Iterator[ProcessorGroup]:
+    """The group as one sees it who takes no part."""
+    config = config_of(group.application())
+    opened = open_group_of(config, group.name, wait_s=10.0)
+    yield opened
+    opened.close()
+
+
+def test_where_tasks_have_run_is_forgotten_with_them(group: Group, looking: ProcessorGroup) -> None:
+    group.start("a")
+    group.send(40)
+    group.await_all()
+
+    def located() -> set[str]:
+        return {str(task) for task in looking.locality.read_processor_locality().get_locality()}
+
+    group.until(lambda: located() == group.tasks_of()["a"])
+    with hr.elasticity(group.application()) as elasticity:
+        elasticity.set(2)
+    group.until(lambda: len(group.tasks_of()["a"]) == 16)
+    group.send(80)
+    group.await_all()
+    group.until(lambda: located() and located() <= group.tasks_of()["a"])
+    group.stop_all()
+    assert group.check() >= 240
+
+
+def test_a_job_model_that_was_altered_in_zookeeper_is_written_again_by_the_next_leader(
+    group: Group, looking: ProcessorGroup, real_zookeeper: Any
+) -> None:
+    for id_ in "ab":
+        group.start(id_)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(40)
+    group.await_all()
+    client = KazooClient(real_zookeeper.server.address)
+    client.start(10)
+    try:
+        client.set(looking.paths.chunk(group.version(), 0), b"altered")
+    finally:
+        client.stop()
+        client.close()
+    version = group.version()
+    with pytest.raises(StorageError, match="was altered"):
+        looking.job_model(version)
+    group.stop("a")
+    group.until(lambda: group.version() == version and _is_whole(looking, version), 4.0)
+    group.send(40)
+    group.start("a")
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 160
+
+
+def _is_whole(looking: ProcessorGroup, version: int) -> bool:
+    try:
+        return bool(looking.job_model(version))
+    except StorageError:
+        return False

@@ -28,7 +28,7 @@ from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import FencedError, HeadraceError, UnavailableError
+from headrace.errors import FencedError, HeadraceError, StorageError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
@@ -71,7 +71,7 @@ class GroupCoordinator:
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
         self._cut_s = 0.0  # when a pause for cuts was requested last
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
-        self._has_planned = False
+        self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._awaited: AwaitedRelease | None = None
         self._order: PlanOrder | None = None  # what the proposal was made for
@@ -160,6 +160,9 @@ class GroupCoordinator:
         self._leading.forget_stopped(self._settling.given_up)
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
+        if not self._has_looked and model is not None:
+            self._check_published(state, model)
+        self._has_looked = True
         view = LeaderView(
             None if model is None else model.version,
             is_proposing=self._awaited is not None,
@@ -370,6 +373,17 @@ class GroupCoordinator:
             return
         origin = ModelOrigin(self._settings.code, self.run.id)
         self._leading.restore(model.version, encode(model), origin)
+
+    def _check_published(self, state: GroupState, model: JobModel) -> None:
+        """Once: the leader before may have shown a job model that is torn, or another program has altered it since. Processors
+        load what is committed, from Kafka; so it is written again, for who looks at the tree."""
+        if state.versions.active != model.version or state.origin is None:
+            return
+        try:
+            self._group.job_model(model.version)
+        except StorageError as error:
+            LOG.warning("%s: job model %d is written again", error.message, model.version)
+            self._leading.restore(model.version, encode(model), state.origin)
 
     def _planned(self, plan: JobPlan | None) -> None:
         """`plan`, or the stored one, is in force."""
