@@ -286,6 +286,11 @@ class Group:
         texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
         return " ".join([status.get("waiting_for", ""), *texts])
 
+    def restored_bytes(self, id_: str) -> int:
+        """How many bytes of state files it has read to restore its local stores."""
+        subs = self.status(id_)["sub_topologies"].values()
+        return sum(sub["metrics"].get("restored-bytes", 0) for sub in subs)
+
     def seen_to_have_ended(self) -> dict[str, str]:
         """By processor why its rounds have ended, as anyone can see who looks at the status of the job."""
         found = self.system.job_store(self.name).status()
