@@ -69,7 +69,7 @@ class Key:
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
-def keys_of(config: type) -> Iterator[Key]:
+def declared_keys(config: type) -> Iterator[Key]:
     """The keys that are declared in a dataclass, in their order."""
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from headrace.config.key_form import Key, declared, keys_of
+from headrace.config.key_form import Key, declared, declared_keys
 from headrace.core.affinity.groupers import TaskNameGrouper
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.secrets import HIDDEN, Secrets, holds_secret, is_secret
@@ -387,5 +387,5 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
     }
 
 
-KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in keys_of(Config)})
+KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in declared_keys(Config)})
 _PLAN_KEYS = frozenset(key.name for key in KEYS.values() if key.shapes_plan)

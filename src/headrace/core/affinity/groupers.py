@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.affinity.locations import LocationId
-from headrace.core.affinity.members import Member, TaskHistory, assigned, lanes_of
+from headrace.core.affinity.members import Member, TaskHistory, assigned, lanes_by_processor
 from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.errors import ConfigError
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -126,7 +126,7 @@ def containers_by(
         what = "is in no container" if name in wanted else "is none of those that it was given"
         raise ConfigError(f"{title}: task {name} {what}", _WANTED)
     shares = {id_: tuple(task for task in tasks if owners[task.name] == id_) for id_ in sorted(set(owners.values()))}
-    lanes = lanes_of(list(shares), before)
+    lanes = lanes_by_processor(list(shares), before)
     made = (ContainerModel(lanes[id_], share, id_, members[id_].location_id) for id_, share in shares.items())
     return tuple(sorted(made, key=lambda one: one.lane))
 
