@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.adapters.lmdb import close_idle, open_task_store, seal
 from headrace.model.checkpoint import Head
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 from headrace.worker.batch_keys import state_keys
 from headrace.worker.state.task_state import TaskState
 
@@ -36,7 +36,7 @@ def filled(folder: Path, files: StateFiles, count: int) -> Head:
             state = TaskState(store, head)
             numbers = range(start, min(count, start + KEYS_PER_ROUND))
             state.database("a").put_many(state_keys([b"user-%07d" % n for n in numbers]), [b"%016d" % n for n in numbers])
-            head = state.write(files, "bench/Partition_0")
+            head = state.write(files, FilePlace("bench/Partition_0", 1))
     assert head is not None
     with open_task_store(folder, head, files, run_id="first", boot_id="bench"):
         return head

@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.adapters.lmdb import close_idle, open_task_store
 from headrace.core.keys.key_layout import SLOTS, time_of
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 from headrace.worker.operators.expiry import due_entries, earliest_us
 from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.state.task_state import TaskState
@@ -57,7 +57,7 @@ def main() -> None:
                 timers = Timers(SimpleNamespace(database=state.database), {"event": None, "wall": None})
                 for number in range(pending):
                     timers.set("op", b"user-%d" % number, "t", "event", number)
-                head = state.write(files, "bench/Partition_0")
+                head = state.write(files, FilePlace("bench/Partition_0", 1))
             ours, dumb = [], []
             for _ in range(rounds):
                 with open_task_store(folder, head, files, run_id="bench", boot_id="bench") as store:

@@ -178,6 +178,11 @@ TABLES: dict[str, Callable[[], str]] = {
         "SystemStreamPartition",
         "TaskName",
     ),
+    "groupers of tasks": _names(
+        *("TaskNameGrouper", "GroupByProcessor", "ContainerModel", "TaskModel", "BalancingTaskNameGrouper"),
+        "LocalityInfo",
+    ),
+    "locality": _members_of(hr.LocalityManager),
     "locations": _members_of(hr.LocationIdProvider),
     "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),
     "context": _members_of(ProcessorContext, Metrics),

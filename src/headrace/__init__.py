@@ -14,6 +14,13 @@ if signals.is_command():  # what follows takes a while
     signals.end_at_once()
 
 from headrace.application import App
+from headrace.core.affinity.groupers import (
+    BalancingTaskNameGrouper,
+    GroupByProcessor,
+    LocalityInfo,
+    LocalityManager,
+    TaskNameGrouper,
+)
 from headrace.core.affinity.locations import LocationId, LocationIdProvider
 from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
@@ -76,6 +83,7 @@ from headrace.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
+from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.scale import Scale
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SystemStreamPartition
@@ -129,6 +137,8 @@ __all__ = [
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",
     "elasticity", "autosizing", "dead_letters", "LetterFilter", "Scale", "LocationId", "LocationIdProvider",
+    "TaskNameGrouper", "BalancingTaskNameGrouper", "GroupByProcessor", "ContainerModel", "TaskModel",
+    "LocalityInfo", "LocalityManager",
     "Startpoint", "StartpointEntry", "StartpointKey", "PositionType", "StatePolicy", "startpoints",
     "OffsetManager", "StartpointManager", "MetadataStore",
     # errors

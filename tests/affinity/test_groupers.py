@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from headrace.core.affinity.groupers import GroupByProcessor, LocalityInfo
+from headrace.core.affinity.groupers import GroupByProcessor, LocalityInfo, TaskNameGrouper, containers_by
 from headrace.core.affinity.locations import LocationId
+from headrace.core.affinity.members import Member
+from headrace.errors import ConfigError
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -53,3 +58,63 @@ def test_the_older_forms_are_there_and_deprecated() -> None:
         }
     with pytest.warns(DeprecationWarning, match="deprecated"):
         assert len(grouper.balance(TASKS, Kept())) == 1
+
+
+# --- of a user --------------------------------------------------------------------------------------------------------
+
+
+class Given(TaskNameGrouper):
+    """Returns what `make` makes of its arguments, which it keeps."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make, self.asked = make, list[Any]()
+
+    def group(self, tasks: Any, processor_ids: Any = None, previous_containers: Any = None) -> Any:
+        self.asked.append((tasks, processor_ids, previous_containers))
+        return self.make(tasks, processor_ids)
+
+
+MEMBERS = [Member("b", "host-2"), Member("a", "host-1"), Member("c", "host-3")]
+
+
+def made(make: Callable[..., Any], before: tuple[ContainerModel, ...] = ()) -> tuple[ContainerModel, ...]:
+    return containers_by(Given(make), sorted(TASKS, key=lambda one: one.name), MEMBERS, before, "source")
+
+
+def test_a_grouper_of_ones_own_says_who_has_which_tasks_and_nothing_else() -> None:
+    """Lanes stay with their processors, and locations are those that these have."""
+
+    def one_and_three(tasks: Any, ids: Any) -> list[ContainerModel]:
+        return [ContainerModel(9, tuple(tasks[:1]), ids[1], "elsewhere", 5), ContainerModel(9, tuple(tasks[1:]), "a")]
+
+    first = made(one_and_three)
+    assert [(one.lane, one.processor_id, one.location_id, one.since, len(one.tasks)) for one in first] == [
+        (0, "a", "host-1", None, 3),
+        (1, "b", "host-2", None, 1),
+    ]
+    (after,) = made(lambda tasks, ids: (ContainerModel(0, tuple(reversed(tasks)), "b") for _ in range(1)), first)
+    assert (after.lane, [str(task.name) for task in after.tasks]) == (1, [f"Partition_{p}" for p in range(4)])
+    grouper = Given(lambda tasks, ids: [ContainerModel(0, tuple(tasks), "c")])
+    containers_by(grouper, list(TASKS), MEMBERS, first, "source")
+    assert grouper.asked == [(list(TASKS), ["a", "b", "c"], first)]
+
+
+OTHER = TaskModel(TaskName.parse("Partition_9"), ())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda tasks, ids: [ContainerModel(0, tuple(tasks[1:]), "a")], "task Partition_0 is in no container"),
+        (lambda tasks, ids: [ContainerModel(0, (*tasks, tasks[0]), "a")], "task Partition_0 is in two containers"),
+        (lambda tasks, ids: [ContainerModel(0, (*tasks, OTHER), "a")], "task Partition_9 is none of those that it was given"),
+        (lambda tasks, ids: [ContainerModel(0, tuple(tasks), "x")], r"group\(\) returned ContainerModel\("),
+        (lambda tasks, ids: [ContainerModel(0, tuple(tasks))], r"group\(\) returned ContainerModel\("),
+        (lambda tasks, ids: [tasks], r"group\(\) returned \["),
+        (lambda tasks, ids: None, r"group\(\) raised TypeError"),
+        (lambda tasks, ids: ids[7], r"group\(\) raised IndexError"),
+    ],
+)
+def test_what_are_no_containers_of_these_tasks_is_refused(make: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^task_name_grouper Given, sub-topology 'source': {message}"):
+        made(make)

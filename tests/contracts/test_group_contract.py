@@ -14,7 +14,6 @@ from headrace.core.affinity.locations import LocationId
 from headrace.core.group.membership import leader_of
 from headrace.core.group.state import (
     BarrierState,
-    GroupReports,
     GroupRun,
     ModelOrigin,
     ModelVersions,
@@ -186,7 +185,7 @@ def test_who_has_lost_its_session_learns_it_and_writes_nothing_and_may_register_
         lambda: first.leading(number).write_run(GroupRun("r", False, number)),
         lambda: first.leading(number).propose(1, b"model", ORIGIN),
         lambda: first.locality.write_processor_locality(locality(Partition_0="host-1")),
-        lambda: first.report_status(b"x"),
+        lambda: first.rest(1),
         lambda: first.join_barrier(1),
     ):
         with pytest.raises(FencedError):
@@ -409,55 +408,6 @@ def test_a_run_is_written_whole(pair: Any) -> None:
     assert {key: stored[key] for key in ("id", "bounded", "state", "targets")} == {
         "id": "run-ü", "bounded": True, "state": "ended", "targets": {}
     }  # fmt: skip
-
-
-def test_a_status_is_there_as_long_as_its_processor(zookeeper: Any, pair: Any) -> None:
-    first, _, second, other = pair
-    first.report_status(b"one")
-    second.report_status(b"two")
-    second.report_status("drei ü".encode())
-    assert first.statuses() == {first.sequence: b"one", second.sequence: "drei ü".encode()}
-    zookeeper.expire(other)
-    wait_until(lambda: first.statuses() == {first.sequence: b"one"}, "the end of the session")
-
-
-def test_who_is_no_processor_reads_what_all_report_and_who_leads(zookeeper: Any, groups: Any) -> None:
-    looking, tree = groups()
-    assert looking.reports() == GroupReports(None, {}) and tree.read(ROOT) is None, "it writes nothing"
-    (first, before), (second, _) = groups(), groups()
-    first.register(registration("b"))
-    second.register(registration("a/ü"))
-    assert looking.reports() == GroupReports("b", {"b": None, "a/ü": None})
-    first.report_status(b"one")
-    second.report_status(b"two")
-    second.report_status(b"three")
-    assert looking.reports() == second.reports() == GroupReports("b", {"b": b"one", "a/ü": b"three"})
-    assert looking.sequence is None and ids(second) == ["b", "a/ü"]
-    zookeeper.expire(before)
-    wait_until(lambda: looking.reports() == GroupReports("a/ü", {"a/ü": b"three"}), "the end of the session")
-    registered(first, "b")
-    assert looking.reports() == GroupReports("a/ü", {"a/ü": b"three", "b": None}), "what it reported before has ended"
-
-
-def test_of_two_processors_of_one_id_the_first_is_heard_and_of_a_newer_version_none(groups: Any) -> None:
-    (looking, tree), (first, _), (second, _) = groups(), groups(), groups()
-    (path,) = _newer(groups)
-    first.register(registration("a"))
-    second.register(registration("a"))
-    second.report_status(b"late")
-    assert looking.reports() == GroupReports(None, {"a": None}), "the one that leads cannot be read"
-    tree.commit([Delete(path)])
-    first.report_status(b"first")
-    assert looking.reports() == GroupReports("a", {"a": b"first"})
-
-
-def _newer(groups: Any) -> tuple[str, ...]:
-    """The node of a processor of a newer version of Headrace, which is the first of its group."""
-    other, tree = groups()
-    other.register(registration("x"))
-    other.leave()
-    newer = Create(f"{ROOT}/processors/processor.", b'{"wire":2,"id":"b"}', ephemeral=True, sequential=True)
-    return tuple(tree.commit([newer]))
 
 
 @pytest.mark.parametrize("path", ["jobModelVersion", "run", "barriers/1/state"])

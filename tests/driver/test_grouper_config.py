@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupBySystemStreamPartitionFixedTaskNum
-from headrace.driver.planning.grouper_config import grouper_of
+from headrace.driver.planning.grouper_config import grouper_of, task_name_grouper_of
 from headrace.testing import Driver
 
 SSPS = [hr.SystemStreamPartition("k", "a", partition) for partition in range(2)]
@@ -290,3 +290,38 @@ def test_a_grouper_of_ones_own_runs(grouper: object) -> None:
 def test_a_plain_function_is_refused_at_the_start() -> None:
     with pytest.raises(hr.ConfigError, match=r"a_function is no grouper"):
         Driver(counted(ssp_grouper=a_function)).open()
+
+
+# --- of tasks into containers -----------------------------------------------------------------------------------------
+
+
+class Placing(hr.TaskNameGrouper):
+    def group(self, tasks: Any, processor_ids: Any = None, previous_containers: Any = None) -> Any:
+        return [hr.ContainerModel(0, tuple(tasks), processor_ids[0])]
+
+
+class PlacingByShape:
+    def group(self, tasks: Any, processor_ids: Any, previous_containers: Any) -> Any:
+        return ()
+
+
+@pytest.mark.parametrize("value", [Placing, Placing(), PlacingByShape, hr.GroupByProcessor, "headrace:GroupByProcessor"])
+def test_a_grouper_of_tasks_is_a_class_an_object_or_named(value: Any) -> None:
+    found = task_name_grouper_of(value)
+    assert found is not None and not isinstance(found, (type, str)) and callable(found.group)
+    assert task_name_grouper_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (hr.TaskNameGrouper, r"task_name_grouper: TaskNameGrouper is no grouper"),
+        (Alike, r"task_name_grouper: .*Alike.* is no grouper"),
+        (object(), r"task_name_grouper: <object"),
+        ("GroupByProcessor", r"task_name_grouper 'GroupByProcessor' is not known"),
+        ("headrace:Nothing", r"task_name_grouper 'headrace:Nothing'"),
+    ],
+)
+def test_what_is_no_grouper_of_tasks_is_refused(value: Any, message: str) -> None:
+    with pytest.raises(hr.ConfigError, match=message):
+        task_name_grouper_of(value)

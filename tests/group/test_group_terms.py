@@ -246,16 +246,14 @@ def test_a_server_that_is_not_there_is_an_error_in_time_that_names_it(tmp_path: 
         open_group_of(config, "flights", wait_s=0.3)
 
 
-def test_who_only_looks_sees_the_reports(tmp_path: Path, coordinator: str) -> None:
+def test_who_only_looks_sees_who_is_there_and_joins_nothing(tmp_path: Path, coordinator: str) -> None:
     app = forwarding(settings(tmp_path, coordinator=coordinator))
     looking = open_group_of(config_of(app), "flights", wait_s=5.0)
     terms = opened(app)
     try:
-        assert (looking.reports().leader, dict(looking.reports().statuses)) == (None, {})
+        assert not looking.is_there()
         terms.group.register(terms.registration)
-        terms.group.report_status(b"{}")
-        assert (looking.reports().leader, dict(looking.reports().statuses)) == ("flights-1", {"flights-1": b"{}"})
-        assert looking.sequence is None
+        assert (looking.is_there(), looking.processors(), looking.sequence) == (True, 1, None)
     finally:
         terms.group.close()
         looking.close()

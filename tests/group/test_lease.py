@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace import coordination
 from headrace.core.group.lease import Lease
+from headrace.core.group.state import Registration
+from headrace.group.layout import GroupName
+from headrace.group.processor_group import ProcessorGroup
+from support.memory_zookeeper import MemoryZooKeeper
 
 TIMES = st.floats(0, 100, allow_nan=False)
 Exchange = tuple[float, float, float]  # sent at, on its way to the server for, and back for
@@ -62,3 +69,29 @@ def test_without_an_answer_and_after_the_end_there_is_none() -> None:
     assert not Lease(10.0).holds(0.0) and Lease(10.0).next_look_s is None
     held = Lease(10.0).confirmed(5.0, 10.0)
     assert held.holds(5.0) and not held.ended().holds(5.0) and not held.holds(5.0 + 20 / 3)
+
+
+class Suspended:
+    """The module `time` of a machine that was suspended: but for the one that counts it its clocks have not moved."""
+
+    def __init__(self) -> None:
+        self.running_s, self.suspended_s = 1_000.0, 0.0
+
+    def clock_gettime(self, clock: int) -> float:
+        return self.running_s + (self.suspended_s if clock == time.CLOCK_BOOTTIME else 0.0)
+
+    def monotonic(self) -> float:
+        return self.running_s
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="its monotonic clock counts suspension as well")
+def test_a_machine_that_was_suspended_has_lost_its_lease_when_it_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Suspended()
+    monkeypatch.setattr(coordination, "time", machine)
+    group = ProcessorGroup(MemoryZooKeeper().tree(10.0), "/root", GroupName("app"))
+    group.register(Registration("a", "host-1", 1, "code", "host-1", 17, "99@4", "boot"))
+    assert group.lease.holds(group.now_s())
+    machine.suspended_s = 60.0
+    assert not group.lease.holds(group.now_s())
+    machine.running_s += 0.1
+    assert group.confirm() and group.lease.holds(group.now_s()), "its session has not ended, and it is answered again"

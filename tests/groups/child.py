@@ -30,7 +30,8 @@ BOUND_S = 20.0
 @dataclass(frozen=True)
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
-    it hears nothing of what others commit; `collector`: where it sends its spans."""
+    it hears nothing of what others commit; `held_s`: for so long it waits for another that has the application; `collector`:
+    where it sends its spans."""
 
     processor_id: str
     coordinator: str
@@ -45,12 +46,15 @@ class Run:
     slots: int = 1
     factor: int = 1
     run_s: float = 120.0
+    held_s: float = group_job.HELD_S
     session_ms: int = 4000
     until: str | None = None
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
+    retention_s: float = 86_400.0
     is_deaf: bool = False
     collector: str = ""
+    to_the_last: bool = False  # by a grouper of its own
     on_spark: bool = False  # else rounds run in this very process
 
     @property
@@ -73,9 +77,11 @@ class Run:
             "processor_return_wait_s": 5.0,
             "state_version_interval_s": self.version_interval_s,
             "restore_inline_bytes": self.inline_bytes,
+            "local_store_retention_s": self.retention_s,
             "zookeeper.session.timeout.ms": self.session_ms,
             "traces": "otel" if self.collector else "off",
             **({"spark.master": "local[1]"} if self.on_spark else {}),
+            **({"task_name_grouper": ToTheLast} if self.to_the_last else {}),
         }
 
 
@@ -127,6 +133,13 @@ class NumberingDigits(Numbering):
     stores: ClassVar = [hr.KeyValueStore("digits", value=hr.Long())]
 
 
+class ToTheLast(hr.TaskNameGrouper):
+    """All tasks are with the last processor by name."""
+
+    def group(self, tasks: Any, processor_ids: Any = None, previous_containers: Any = None) -> Any:
+        return [hr.ContainerModel(0, tuple(tasks), max(processor_ids))]
+
+
 def application(run: Run) -> hr.App:
     app, name = hr.App(run.application, config=run.keys), run.application
     words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long())
@@ -140,6 +153,7 @@ def work(run: Run) -> dict[str, Any]:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
+    group_job.HELD_S = run.held_s
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
     if run.is_deaf:
         SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]

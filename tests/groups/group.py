@@ -218,12 +218,19 @@ class Group:
 
     def check_files(self) -> int:
         """That each file of the state is there that a checkpoint names, or a version that is kept."""
-        there = set(StateFiles(f"{self.folder}/state").list(self.name))
-        now = list(self.system.job_store(self.name).checkpoints().values())
-        kept = [one.checkpoint for versions in versions_of(self.system.metadata_store(self.name)).values() for one in versions]
-        named = {file.name for one in (*now, *kept) if one.head is not None for file in one.head.files}
+        named, there = self.named_files(), self.state_files()
         assert named <= there, f"files of the state are gone: {sorted(named - there)}"
         return len(named)
+
+    def state_files(self) -> set[str]:
+        """All that are there."""
+        return set(StateFiles(f"{self.folder}/state").list(self.name))
+
+    def named_files(self) -> set[str]:
+        """Those that a checkpoint names, or a version that is kept."""
+        now = list(self.system.job_store(self.name).checkpoints().values())
+        kept = [one.checkpoint for versions in versions_of(self.system.metadata_store(self.name)).values() for one in versions]
+        return {file.name for one in (*now, *kept) if one.head is not None for file in one.head.files}
 
     def check_work(self) -> int:
         """That the intervals in which processes worked on a task do not overlap. One that was stopped in the midst worked up to
@@ -278,6 +285,11 @@ class Group:
         status = self.status(id_)
         texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
         return " ".join([status.get("waiting_for", ""), *texts])
+
+    def restored_bytes(self, id_: str) -> int:
+        """How many bytes of state files it has read to restore its local stores."""
+        subs = self.status(id_)["sub_topologies"].values()
+        return sum(sub["metrics"].get("restored-bytes", 0) for sub in subs)
 
     def seen_to_have_ended(self) -> dict[str, str]:
         """By processor why its rounds have ended, as anyone can see who looks at the status of the job."""

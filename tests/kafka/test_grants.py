@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import CoordinatorStore, ProcessorStore
 from headrace.testing import KafkaServer
+from support.broker import read_topic
 
 FIRST = DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)
 NEXT = replace(FIRST, host="host-2", pid=18)  # of the same group
@@ -40,20 +42,21 @@ def system(kafka_server: KafkaServer) -> Iterator[Any]:
 
 
 class Group:
-    """An application of two tasks, on a lane each: A of processor a, B of processor b."""
+    """An application of so many tasks, on a lane each; of two: A of processor a, B of processor b."""
 
-    def __init__(self, system: Any) -> None:
+    def __init__(self, system: Any, tasks: int = 2) -> None:
         self.system, self.name = system, f"grants-{uuid.uuid4().hex[:8]}"
-        system.create_stream(f"{self.name}-input", 2)
-        self.ssps = {task: SSP(system.name, f"{self.name}-input", number) for number, task in enumerate((A, B))}
+        system.create_stream(f"{self.name}-input", tasks)
+        self.tasks = [TaskName(PartitionGroup(number)) for number in range(tasks)]
+        self.ssps = {task: SSP(system.name, f"{self.name}-input", number) for number, task in enumerate(self.tasks)}
 
-    def model(self, version: int, owners: tuple[str, str], since: tuple[int, int]) -> JobModel:
+    def model(self, version: int, owners: Sequence[str], since: Sequence[int]) -> JobModel:
         containers = tuple(
             ContainerModel(lane, (TaskModel(task, (self.ssps[task],)),), owners[lane], None, since[lane])
-            for lane, task in enumerate((A, B))
+            for lane, task in enumerate(self.tasks)
         )
         subs, stream = (SubTopologyModel(None, containers),), self.ssps[A].stream
-        return JobModel(self.name, version, subs, {stream: 2}, stream_ids={stream: "id"})
+        return JobModel(self.name, version, subs, {stream: len(self.tasks)}, stream_ids={stream: "id"})
 
     def leader(self) -> CoordinatorStore:
         store: CoordinatorStore = self.system.job_store(self.name)
@@ -81,7 +84,7 @@ class Group:
         attempt.commit(self._positions(made), [(str(made.task).encode(), encode(made))], checkpoint_topic(self.name))
 
     def _lane(self, checkpoint: Checkpoint) -> int:
-        return 0 if checkpoint.task == A else 1
+        return self.tasks.index(checkpoint.task)
 
     def _positions(self, checkpoint: Checkpoint) -> list[positions.Position]:
         return container_positions(self.name, "source", self._lane(checkpoint), [checkpoint], ())
@@ -146,8 +149,47 @@ def test_a_plan_moves_a_task_and_the_other_works_on(group: Group) -> None:
     after = group.commit(moved, 103, 1)
     assert store.checkpoints()[A] == after
     assert store.checkpoints()[B].round_id == RoundId(102, None, 2), "the plan has written nothing of it"
+    owner, lost = group.attempt(after, 103, 2)
+    owner.begin()
+    with pytest.raises(RoundFailedError, match="grant 101 is not in force"):
+        group.attempt(after, 101, 3)  # it takes the lane, and looks then
     with pytest.raises(RoundFailedError):
-        group.attempt(after, 101, 3)
+        group.finish(owner, lost)  # one round is lost
+    assert store.checkpoints()[A] == after
+    last = group.commit(after, 103, 3)
+    assert store.checkpoints()[A] == last, "and no data"
+
+
+def test_a_plan_that_moves_one_task_of_many_writes_nothing_of_the_others(system: Any, kafka_server: KafkaServer) -> None:
+    group = Group(system, 64)
+    ids, moved = [f"p{number}" for number in range(64)], group.tasks[0]
+    store = group.leader()
+    epoch = store.acquire(FIRST, 0, for_group=True)
+    grants = {id_: Grant(101 + number, id_) for number, id_ in enumerate(ids)}
+    bases = {task: group.checkpoint(task, RoundId(epoch, None, 0), 1, 0) for task in group.tasks}
+    store.commit_job_model(epoch, group.model(1, ids, [1] * 64), list(bases.values()), grants=grants)
+    kept = {id_: grant for id_, grant in grants.items() if id_ not in ("p0", "p1")}
+    working = {number: group.commit(bases[group.tasks[number]], 101 + number, 1) for number in (2, 33, 63)}
+    store.write_grants(epoch, kept)
+    store.fence(epoch, {"source": [0, 1]})
+    working = {number: group.commit(made, 101 + number, 2) for number, made in working.items()}
+    stored = store.checkpoints()
+    written = written_checkpoints(group, kafka_server)
+    now = {**stored, moved: replace(stored[moved], job_model_version=2)}
+    model = group.model(2, ["p1", *ids[1:]], [2] + [1] * 63)
+    given = {**kept, "p1": Grant(200, "p1")}
+    store.commit_job_model(epoch, model, list(now.values()), stored=stored, grants=given)
+    assert written_checkpoints(group, kafka_server) - written == Counter({str(moved): 1})
+    for number, made in working.items():
+        last = group.commit(made, 101 + number, 3)  # each builds on the one before: there is no gap
+        assert store.checkpoints()[last.task] == last and last.positions[group.ssps[last.task]] == 3
+    assert store.checkpoints()[group.tasks[7]] == bases[group.tasks[7]]
+
+
+def written_checkpoints(group: Group, kafka_server: KafkaServer) -> Counter[str]:
+    """How often a checkpoint of each task was written."""
+    rows = read_topic(kafka_server.client_settings(), checkpoint_topic(group.name))
+    return Counter(row["key"].decode() for row in rows)
 
 
 def test_a_leader_that_slept_through_another_ones_plan_finds_that_it_was_replaced(group: Group) -> None:

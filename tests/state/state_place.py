@@ -17,11 +17,11 @@ from typing import Any
 from headrace.adapters.lmdb import TaskStore, open_task_store, seal
 from headrace.exchange.fold import FoldToMake
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 from headrace.wiring.worker.fold_process import make_fold
 from headrace.worker.state.task_state import TaskState
 
-TASK_FOLDER = "app/Partition_0"
+FILES = FilePlace("app/Partition_0", 1)
 Contents = dict[str, dict[bytes, bytes]]  # database to key to value
 Changes = Mapping[str, Mapping[bytes, bytes | None]]
 
@@ -86,7 +86,7 @@ class Place:
         with self.open(head, **options) as store:
             state = TaskState(store, head)
             make_changes(state, changes)
-            new = state.write(self.files, TASK_FOLDER)
+            new = state.write(self.files, FILES)
         assert new is not None
         return new
 

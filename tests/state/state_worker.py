@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from state_place import Place, after, contents_of, head_from_json, head_to_json, make_changes
+from state_place import FILES, Place, after, contents_of, head_from_json, head_to_json, make_changes
 
 from headrace.adapters.lmdb import close_idle
 from headrace.exchange import fault_injection as steps
@@ -36,7 +36,7 @@ def work(place: Place, request: dict[str, Any]) -> dict[str, Any]:
         before = encoded(contents_of(store))
         state = TaskState(store, head)
         make_changes(state, decoded(request["changes"]))
-        new = state.write(place.files, "app/Partition_0")
+        new = state.write(place.files, FILES)
         return {"before": before, "head": head_to_json(new), "notes": store.notes, "folder": store.folder.parent.name}
 
 

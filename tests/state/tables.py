@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.state_files.batches import SCHEMA, batches_of, binary_array
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 
 
 def table_in(files: StateFiles, file: StateFile) -> pa.Table:
@@ -20,7 +20,7 @@ def table_in(files: StateFiles, file: StateFile) -> pa.Table:
 
 def write_table(files: StateFiles, folder: str, kind: StateFileKind, version: int, rows: Any) -> StateFile:
     """`rows`: the columns db, key and value, sorted by db and key."""
-    return files.write_batches(folder, kind, version, _batches(rows))
+    return files.write_batches(FilePlace(folder, 1), kind, version, _batches(rows))
 
 
 def _batches(rows: Any) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from state_place import TASK_FOLDER, Contents, Place, after, make_changes
+from state_place import FILES, Contents, Place, after, make_changes
 
 from headrace.core.keys import compaction
 from headrace.exchange.fold import decoded_fold_record
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def folds(self) -> BackgroundFolds:
-        return BackgroundFolds(self.place.local, self.plan, str(self.place.root / "state"), TASK_FOLDER, self.process)
+        return BackgroundFolds(self.place.local, self.plan, str(self.place.root / "state"), FILES, self.process)
 
     def round(self, count: int = 200) -> Head:
         self.round_number += 1
@@ -56,7 +56,7 @@ class Task:
         with self.place.open(self.head) as store:
             state = TaskState(store, self.head)
             make_changes(state, {"a": values})
-            self.head = state.write(self.place.files, TASK_FOLDER, self.folds)
+            self.head = state.write(self.place.files, FILES, self.folds)
         self.contents = after(self.contents, {"a": values})
         assert self.head is not None
         return self.head

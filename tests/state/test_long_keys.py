@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from state_place import TASK_FOLDER, Place
+from state_place import FILES, Place
 
 from headrace.adapters.lmdb import close_idle
 from headrace.client.state_reader import entries_of
@@ -124,7 +124,7 @@ def one_round(
                 expected[key, sub] = value
                 held.add(key)
             check_reads(database, expected, {key, POOL[4]})
-        return state.write(place.files, TASK_FOLDER), expected, refused
+        return state.write(place.files, FILES), expected, refused
 
 
 def check_from_outside(place: Place, head: Head | None, expected: Entries) -> None:

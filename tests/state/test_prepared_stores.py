@@ -18,6 +18,7 @@ from headrace.core.keys.key_layout import slots_of, state_key
 from headrace.errors import StateError
 from headrace.model.checkpoint import Head, Slots
 from headrace.model.tasks import KeyBucket
+from headrace.state_files.files import FilePlace
 from headrace.worker.state.task_state import TaskState
 
 HALF = slots_of(KeyBucket(0, 2))
@@ -93,7 +94,7 @@ def written(place: Place, head: Head | None, slots: Slots | None, changes: dict[
         state = TaskState(store, head, slots)
         for key, value in changes.items():
             state.database("a").put(key, value)
-        new = state.write(place.files, f"app/Partition_0-{index}-2")
+        new = state.write(place.files, FilePlace(f"app/Partition_0-{index}-2", 1))
     assert new is not None
     return new
 

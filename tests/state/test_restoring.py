@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_place import TASK_FOLDER, Contents, Place, head_to_json
+from state_place import FILES, Contents, Place, head_to_json
 
 from headrace.adapters.lmdb import close_idle, environments
 from headrace.adapters.lmdb.store_status import held_state, read_status
@@ -62,7 +62,7 @@ class Large:
             changes |= {b"0-%08d" % key: b"again" for key in range(number)}
             keys = sorted(changes)
             batches = batches_of("a", binary_array(keys), binary_array([changes[key] for key in keys]))
-            written.append(place.files.write_batches(TASK_FOLDER, StateFileKind.DELTA, number + 1, batches))
+            written.append(place.files.write_batches(FILES, StateFileKind.DELTA, number + 1, batches))
             contents.setdefault("a", {}).update(changes)
         return place, Head(files, tuple(written)), contents
 

@@ -28,7 +28,7 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, Slots, StateFile
 from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
 from headrace.state_files import files as state_files
-from headrace.state_files.files import StateFiles, task_folder_of
+from headrace.state_files.files import FilePlace, StateFiles, task_folder_of
 from headrace.wiring.worker.background_folds import BackgroundFolds
 from headrace.worker.state.task_state import TaskState
 
@@ -207,11 +207,9 @@ class Lives(RuleBasedStateMachine):
             state.held_files = self.held.get(task, 0)
             state.is_snapshot_due = is_turn and not state.held_files and is_snapshot_due(head)
             make_changes(state, changes)
-            task_folder = task_folder_of("app", task)
-            folds = BackgroundFolds(
-                place.local, f"{self.runs}:{self.plans}", str(self.root / "state"), task_folder, self.process
-            )
-            return state.write(place.files, task_folder, folds)
+            files = FilePlace(task_folder_of("app", task), self.plans)
+            folds = BackgroundFolds(place.local, f"{self.runs}:{self.plans}", str(self.root / "state"), files, self.process)
+            return state.write(place.files, files, folds)
 
     def checkpoints(self, heads: Heads) -> list[Checkpoint]:
         return [Checkpoint(task, RoundId(1, None, 1), 1, {}, head) for task, head in heads.items()]

@@ -16,7 +16,7 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.state_files import files as state_files
 from headrace.state_files.batches import batches_of, binary_array
-from headrace.state_files.files import StateFiles, task_folder_of
+from headrace.state_files.files import FilePlace, StateFiles, task_folder_of
 from state.tables import table_in, write_table
 
 ROWS = {"db": ["a", "a", "b"], "key": [b"1", b"2", b"1"], "value": [b"x", None, b""]}
@@ -169,10 +169,11 @@ def test_a_file_that_is_no_arrow_file_is_named(files: StateFiles) -> None:
 def test_large_files_are_read_in_batches(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_files, "_IN_MEMORY_BYTES_MAX", 1000)
     keys = [b"%06d" % number for number in range(40_000)]
-    file = files.write_batches("app/P", StateFileKind.SNAPSHOT, 1, batches_of("a", binary_array(keys), binary_array(keys)))
-    batches = list(fresh(files).batches(file))
-    assert len(batches) == 3
-    assert [key for batch in batches for key in batch["key"].to_pylist()] == keys
+    batches = batches_of("a", binary_array(keys), binary_array(keys))
+    file = files.write_batches(FilePlace("app/P", 1), StateFileKind.SNAPSHOT, 1, batches)
+    found = list(fresh(files).batches(file))
+    assert len(found) == 3
+    assert [key for batch in found for key in batch["key"].to_pylist()] == keys
 
 
 def test_what_is_remembered_is_bounded(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from state_place import TASK_FOLDER, Contents, HeldProcess, Place, after, make_changes
+from state_place import FILES, Contents, HeldProcess, Place, after, make_changes
 
 from headrace.adapters.lmdb import close_idle
 from headrace.core.keys import compaction as folding
@@ -91,8 +91,8 @@ class Lives(RuleBasedStateMachine):
             expected = after(contents, changes)
             for db in ("a", "b"):
                 assert dict(state.database(db).scan()) == expected.get(db, {})
-            folds = BackgroundFolds(self.place.local, str(self.runs), str(self.root / "state"), TASK_FOLDER, self.process)
-            return state.write(self.place.files, TASK_FOLDER, folds)
+            folds = BackgroundFolds(self.place.local, str(self.runs), str(self.root / "state"), FILES, self.process)
+            return state.write(self.place.files, FILES, folds)
 
     @invariant()
     def the_store_holds_what_was_committed(self) -> None:

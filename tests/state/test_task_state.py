@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from state_place import Place, contents_of
+from state_place import FILES, Place, contents_of
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
@@ -132,7 +132,7 @@ def test_nothing_changed_gives_the_base_and_writes_nothing(place: Place) -> None
             state = TaskState(store, base)
             state.database("a").get(b"1")
             assert not state.changed
-            assert state.write(place.files, "app/Partition_0") is base
+            assert state.write(place.files, FILES) is base
     assert place.files.list("app") == [head.files[0].name]
 
 
@@ -150,7 +150,7 @@ def test_nothing_is_written_to_the_store_in_a_round(place: Place) -> None:
     with place.open(head) as store:
         state = TaskState(store, head)
         state.database("a").put(b"1", b"changed")
-        state.write(place.files, "app/Partition_0")
+        state.write(place.files, FILES)
         assert contents_of(store) == {"a": {b"1": b"x"}}
     assert place.read(head) == ({"a": {b"1": b"x"}}, [])
 
@@ -189,7 +189,7 @@ def test_a_key_that_lmdb_does_not_take_is_refused_before_anything_is_written(pla
         state = TaskState(store, None)
         state.database("a").put(key, b"x")
         with pytest.raises(StateError, match="expected 1 to 511"):
-            state.write(place.files, "app/Partition_0")
+            state.write(place.files, FILES)
 
 
 def test_the_longest_key_and_a_large_value_are_kept(place: Place) -> None:

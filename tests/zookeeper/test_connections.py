@@ -114,7 +114,7 @@ def test_a_keeper_extends_the_lease_until_it_is_stopped(opened: Any, real_zookee
 def test_nodes_are_for_the_user_who_made_them(opened: Any, real_zookeeper: RealPlace) -> None:
     group = opened(**dotted(ALICE))
     number = group.register(ME)
-    group.report_status(b"x")
+    group.rest(1)
     assert group.leading(number).propose(1, b"model", ModelOrigin("code-1", "run-1")) and group.join_barrier(1)
     client = KazooClient(f"127.0.0.1:{real_zookeeper.server.port}", auth_data=[("digest", "alice:tiger-alice")])
     client.start(WAIT_S_MAX)

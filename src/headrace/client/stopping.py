@@ -30,7 +30,10 @@ class Stopping(ApplicationClient):
         store = self._system.job_store(self.application)
         holder: DriverLease | None = store.holder()
         if holder is None or not is_alive(holder, time.time_ns() // 1000):
-            raise ConfigError(f"application {self.application!r} does not run")
+            raise ConfigError(
+                f"application {self.application!r} does not run",
+                "there is nothing to stop; `headrace status` says when it ran last",
+            )
         if store.grants() is not None:
             raise ConfigError(
                 f"application {self.application!r} is run by a group of processors",

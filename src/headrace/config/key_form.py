@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 def declared(
@@ -65,3 +67,21 @@ class Key:
         words = {int: "a whole number", float: "a number", str: "a text that is not empty"}
         text = words[self.type] + ("" if self.takes is None else f" or {self.takes}")
         return text if self.least is None else f"{text}, at least {self.least:g}"
+
+
+def declared_keys(config: type) -> Iterator[Key]:
+    """The keys that are declared in a dataclass, in their order."""
+    hints = typing.get_type_hints(config)
+    for field in dataclasses.fields(config):
+        if "meaning" not in field.metadata:
+            continue
+        hint = hints[field.name]
+        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+        parts = typing.get_args(hint) or (hint,)
+        yield Key(
+            name=field.name,
+            type=next((part for part in parts if part in (str, int, float)), str),
+            choices=choices,
+            default=field.default,
+            **field.metadata,
+        )

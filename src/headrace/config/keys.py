@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from headrace.config.key_form import Key, declared
+from headrace.config.key_form import Key, declared, declared_keys
+from headrace.core.affinity.groupers import TaskNameGrouper
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.secrets import HIDDEN, Secrets, holds_secret, is_secret
 from headrace.errors import ConfigError
@@ -106,6 +107,15 @@ class Config(Mapping[str, Any]):
         "`all_ssps_to_every_task` (`AllSspsToEveryTask`), "
         "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
         "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
+        takes="a grouper",
+        method="group",
+        shapes_plan=True,
+    )
+    task_name_grouper: str | type[TaskNameGrouper] | TaskNameGrouper | None = declared(
+        None,
+        "On a cluster or in a group: which processor has which tasks, by a class of your own with `group(tasks, processor_ids, "
+        "previous_containers)` (the class, an object, or `MODULE:NAME`); unset: shares are equal, and each task stays with the "
+        "processor, or at the location, where its state is, as far as that goes.",
         takes="a grouper",
         method="group",
         shapes_plan=True,
@@ -377,22 +387,5 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
     }
 
 
-def _keys() -> Iterator[Key]:
-    hints = typing.get_type_hints(Config)
-    for field in dataclasses.fields(Config):
-        if "meaning" not in field.metadata:
-            continue
-        hint = hints[field.name]
-        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-        parts = typing.get_args(hint) or (hint,)
-        yield Key(
-            name=field.name,
-            type=next((part for part in parts if part in (str, int, float)), str),
-            choices=choices,
-            default=field.default,
-            **field.metadata,
-        )
-
-
-KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in _keys()})
+KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in declared_keys(Config)})
 _PLAN_KEYS = frozenset(key.name for key in KEYS.values() if key.shapes_plan)

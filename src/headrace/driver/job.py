@@ -340,7 +340,7 @@ class Job(RunningJob):
             with self._tidying:
                 self._generation.maintenance.tidy()
             if self._launched.backend.retention is not None:
-                self._launched.backend.retention.look(self.plan, time.monotonic())
+                self._launched.backend.retention.look(self.plan.model, time.monotonic())
             if self._stopping.wait(TIDY_S):
                 return
 

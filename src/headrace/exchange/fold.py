@@ -19,10 +19,12 @@ class FoldRecord(msgspec.Struct, frozen=True):
 
 
 class FoldToMake(msgspec.Struct, frozen=True):
-    """See `state.folds.fold_of`. `place`: the absolute path of the record, which has the files."""
+    """See `state.folds.fold_of`. `place`: the absolute path of the record, which has the files;
+    `epoch`: that of the rounds that have it made."""
 
     state_uri: str
     task_folder: str
+    epoch: int
     reaches: str
     covers: Slots | None
     is_snapshot: bool

@@ -10,7 +10,6 @@
       run                                `GroupRun`; empty before the first
       pause                              `PauseRequest`; empty where none is requested
       resting/<registration>             ephemeral: the number of the pause that it rests for
-      status/<registration>              ephemeral
       stopped/<processor id>             it was stopped in order, and is not there
 
 Names that a user chooses are escaped.
@@ -134,10 +133,6 @@ class GroupPaths:
 
     def rest(self, sequence: int) -> str:
         return f"{self.rests}/{sequence}"
-
-    @property
-    def statuses(self) -> str:
-        return f"{self.root}/status"
 
     @property
     def stops(self) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from headrace.codec.documents import decode
 from headrace.coordination import (
-    NODE_BYTES_MAX,
     Check,
     Clock,
     Create,
@@ -21,15 +20,13 @@ from headrace.coordination import (
     Tree,
     TreeConflictError,
     TreeNode,
-    Write,
     boot_time_s,
 )
 from headrace.core.group.lease import Lease
-from headrace.core.group.membership import leader_of, predecessor_of, unique_members
+from headrace.core.group.membership import leader_of, predecessor_of
 from headrace.core.group.state import (
     BarrierState,
     GroupMember,
-    GroupReports,
     GroupRun,
     GroupState,
     ModelOrigin,
@@ -38,7 +35,7 @@ from headrace.core.group.state import (
     Registration,
     ReleaseBarrier,
 )
-from headrace.errors import DEFECT, NotSupportedError, StorageError, UnavailableError
+from headrace.errors import StorageError, UnavailableError
 from headrace.group.job_models import read_job_model, read_meta
 from headrace.group.layout import GroupName, GroupPaths, number_of, sequence_of, unescaped
 from headrace.group.leading import Leading
@@ -130,25 +127,6 @@ class ProcessorGroup:
         assert mine is not None and other.processor_id == mine.processor_id, f"{other} has another id"
         return self._own.commit([Delete(self.paths.processor(other.sequence))])
 
-    def report_status(self, status: bytes) -> None:
-        """Show this to all, for as long as the registration is there."""
-        if len(status) > NODE_BYTES_MAX:
-            raise NotSupportedError(
-                f"the status of a processor has {len(status):,} bytes: expected {NODE_BYTES_MAX:,} at most",
-                DEFECT,
-            )
-        for _ in range(TRIES_MAX):
-            sequence = self._own.sequence
-            path = f"{self.paths.statuses}/{sequence}"
-            node = self._tree.read(path)
-            change = Create(path, status, ephemeral=True) if node is None else Write(path, status, node.version)
-            if self._own.commit([change], sequence):
-                return
-        raise UnavailableError(
-            f"{self._tree.name}: {self.paths.statuses} is changed by other processes, or was deleted",
-            "it is tried again; where the node was deleted, restart the processors of the group",
-        )
-
     def leave(self) -> None:
         """Stop in order: the others wait for this processor for a while."""
         self._own.leave()
@@ -191,19 +169,6 @@ class ProcessorGroup:
     def job_model(self, version: int) -> bytes:
         """The job model of this version; `StorageError` naming the chunk that is missing, torn or altered."""
         return read_job_model(self._tree, self.paths, version)
-
-    def statuses(self) -> Mapping[int, bytes]:
-        """By registration, of those that are there."""
-        numbers = [number for name in self._tree.children(self.paths.statuses) if (number := number_of(name)) is not None]
-        nodes = self._tree.read_all([f"{self.paths.statuses}/{number}" for number in numbers])
-        return {number: node.data for number, node in zip(numbers, nodes, strict=True) if node is not None}
-
-    def reports(self) -> GroupReports:
-        """Who leads, and what each processor has reported last. It needs no registration, and writes nothing."""
-        statuses, members = self.statuses(), self._members()
-        leader = leader_of(members)
-        found = {one.processor_id: statuses.get(one.sequence) for one in unique_members(members) if one.processor_id}
-        return GroupReports(None if leader is None else leader.processor_id, found)
 
     def _read_state(self, versions: ModelVersions) -> GroupState:
         members = self._members()

@@ -156,7 +156,6 @@ class OwnNode:
                 paths.run,
                 paths.pause,
                 paths.rests,
-                paths.statuses,
                 paths.stops,
             )
         ]

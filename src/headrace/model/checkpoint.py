@@ -5,6 +5,7 @@ A position is the offset of the next record to process, everywhere (design.md in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -39,6 +40,26 @@ class RoundId:
         """
         epoch, title, number = text.split(":")
         return cls(int(epoch), None if title == "source" else title, int(number))
+
+
+_STATE_FILE = re.compile(r"\d+-(\d+)-[0-9a-f]+\.arrow")
+
+
+def state_file_name(folder: str, version: int, epoch: int, unique: str) -> str:
+    """The name of a file of a task's state: `folder` is the task's, `epoch` that of the round that writes it, in a group its
+    grant, and `unique` a hexadecimal number that no other file has."""
+    return f"{folder}/{version}-{epoch}-{unique}.arrow"
+
+
+def epoch_of_file(name: str) -> int | None:
+    """Under which epoch, or grant, a file of a task's state was written; None where its name does not have it, as before
+    groups were.
+
+    >>> epoch_of_file(state_file_name("app/Partition_0", 7, 31, "00ff")), epoch_of_file("app/Partition_0/7-00ff00ff00ff.arrow")
+    (31, None)
+    """
+    found = _STATE_FILE.fullmatch(name.rpartition("/")[2])
+    return None if found is None else int(found[1])
 
 
 _SLOTS = 1024  # `core.keys.key_layout`

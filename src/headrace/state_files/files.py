@@ -2,7 +2,7 @@
 
 A file is an Arrow IPC file (lz4) of the batches that `state.batches` describes. Its name is unique for ever, so that two
 attempts at one version never write to one place (protocol.md, "Terms"); it counts only once a commit names it. Which files are
-alive is not known here: only the driver deletes (protocol.md 20)."""
+alive is not known here: only the driver, or a group's leader, deletes (protocol.md 20)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, local
 from typing import IO, Any, NoReturn, cast
@@ -24,7 +24,7 @@ import xxhash
 from pyarrow import fs
 
 from headrace.errors import StateError
-from headrace.model.checkpoint import Slots, StateFile, StateFileKind
+from headrace.model.checkpoint import Slots, StateFile, StateFileKind, state_file_name
 from headrace.model.tasks import TaskName
 from headrace.state_files.batches import SCHEMA, batches_within
 from headrace.state_files.durable import make_durable_folder, sync_folder
@@ -46,6 +46,15 @@ def task_folder_of(application: str, task: TaskName | str) -> str:
     'carriers/by-carrier%2FPartition_3-1-4'
     """
     return f"{application}/{quote(str(task), safe='').replace('~', '%7E')}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where new files of a task go. `folder`: the task's; `epoch`: that of the rounds that write there, in a group their grant.
+    The names have it: who deletes what no commit names goes by it."""
+
+    folder: str
+    epoch: int
 
 
 class _HashingWriter(io.RawIOBase):
@@ -99,7 +108,7 @@ class StateFiles:
 
     def write_batches(
         self,
-        task_folder: str,
+        place: FilePlace,
         kind: StateFileKind,
         version: int,
         batches: Iterable[pa.RecordBatch],
@@ -108,7 +117,7 @@ class StateFiles:
     ) -> StateFile:
         """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
         the rest."""
-        name = f"{task_folder}/{version}-{uuid.uuid4().hex[:12]}.arrow"
+        name = state_file_name(place.folder, version, place.epoch, uuid.uuid4().hex[:12])
         try:
             return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
         except BaseException:

@@ -9,12 +9,12 @@ import pyarrow as pa
 from headrace.errors import StateError
 from headrace.model.checkpoint import Slots, StateFile, StateFileKind
 from headrace.state_files.batches import merged
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 
 
 def fold_of(
     files: StateFiles,
-    task_folder: str,
+    place: FilePlace,
     folded: Sequence[StateFile],
     reaches: str,
     covers: Slots | None,
@@ -29,7 +29,7 @@ def fold_of(
     kind = StateFileKind.SNAPSHOT if is_snapshot else StateFileKind.DELTA
     batches = merged([files.batches(file) for file in folded])
     wanted = _while_wanted(_without_deletions(batches) if is_snapshot else batches, is_wanted)
-    return files.write_batches(task_folder, kind, folded[-1].version, wanted, reaches, covers)
+    return files.write_batches(place, kind, folded[-1].version, wanted, reaches, covers)
 
 
 def _without_deletions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.files import FileControl
@@ -22,6 +23,7 @@ from headrace.driver.group.coordinator import GroupSettings
 from headrace.driver.group.group_job import GroupJob, LaunchedProcessor, StatePlace
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.job_preparer import JobPreparer
+from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner
 from headrace.driver.rounds.planned_round import WorkerPaths
@@ -35,7 +37,7 @@ from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder
 from headrace.wiring.group_terms import GroupTerms, check_group, open_terms
 from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, started_engine
-from headrace.wiring.local_stores import sealed_at_end
+from headrace.wiring.local_stores import remove_unused, sealed_at_end
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.worker.store_restoring import restore
 
@@ -108,10 +110,14 @@ def _launched(
     max_round_s = max_round_ms(config, rounds, log) / 1000
     log_as = app.name if config.log_format == "json" else None
     paths = WorkerPaths(run_id, local, state_uri, control, max_round_s, location_id=config.location_id, log_as=log_as)
-    restoration, slots = None, {registration.location_id: engine.slots}
+    restoration, retention, slots = None, None, {registration.location_id: engine.slots}
     if stateful:
         restoration = StoreRestoration(_restored_here, lambda: slots, app.name, paths)
-    member_side = Backend(system, reader, rounds, engine, restoration=restoration, exports=exports, is_of_member=True)
+        removing = partial(remove_unused, engine, paths, config.local_store_retention_s)
+        retention = StoreRetention(removing, in_background=True)
+    member_side = Backend(
+        system, reader, rounds, engine, restoration=restoration, retention=retention, exports=exports, is_of_member=True
+    )
     planner = JobPlanner(topology, sides, config, member_side, log)
     preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us)
     leading = replace(planner, backend=replace(member_side, store=store, elsewhere=elsewhere, is_of_member=False))

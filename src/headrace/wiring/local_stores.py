@@ -15,6 +15,7 @@ from headrace.core.topology.sub_topologies import has_state
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.exchange.engine import Engine
+from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker.location import local_folder_of, location_of
@@ -53,14 +54,14 @@ def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
     LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 
-def remove_unused(engine: Engine, paths: WorkerPaths, retention_s: float, plan: JobPlan) -> None:
+def remove_unused(engine: Engine, paths: WorkerPaths, retention_s: float, model: JobModel) -> None:
     """Remove, on each machine that has workers, the stores of this application that were not used for `retention_s`, but for
-    those of the tasks that are assigned to it under `plan`."""
+    those of the tasks that are assigned to it under `model`."""
     tasks: dict[str | None, list[TaskName]] = {}  # by location; None: of any
-    for sub in plan.subs:
-        for container in plan.model.sub_topology(sub.name).containers:
+    for sub in model.sub_topologies:
+        for container in sub.containers:
             tasks.setdefault(container.location_id, []).extend(task.name for task in container.tasks)
-    work = partial(_remove_unused, paths.local_store_dir, plan.topology.application, tasks, paths.location_id, retention_s)
+    work = partial(_remove_unused, paths.local_store_dir, model.application, tasks, paths.location_id, retention_s)
     engine.on_each_machine(work, REMOVE_S_MAX)
 
 

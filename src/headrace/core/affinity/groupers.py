@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.affinity.locations import LocationId
-from headrace.core.affinity.members import Member, TaskHistory, assigned
+from headrace.core.affinity.members import Member, TaskHistory, assigned, lanes_by_processor
+from headrace.core.job_plan.grouper_calls import named_errors
+from headrace.errors import ConfigError
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.tasks import TaskName
+
+_WANTED = "return containers of which each of the given tasks is in exactly one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,10 @@ class TaskNameGrouper(ABC):
         processor_ids: Collection[str] | None = None,
         previous_containers: Collection[ContainerModel] | None = None,
     ) -> frozenset[ContainerModel]:
-        """One container for each processor that has tasks. `previous_containers`: those of the last job model. Without these,
-        or without processors too, it is an older form, which is deprecated."""
+        """One container for each processor that is to have tasks, each task in one of them. `previous_containers`: those of the
+        last job model. Without these, or without processors too, it is an older form, which is deprecated.
+
+        What counts is which processor has which tasks: lanes and locations are those that the processors have."""
 
 
 class BalancingTaskNameGrouper(TaskNameGrouper):
@@ -89,6 +95,40 @@ class GroupByProcessor(BalancingTaskNameGrouper):
         locality = locality_manager.read_processor_locality().get_locality()
         members = [Member(location, location) for location in sorted(set(locality.values()))] or [Member("0")]
         return frozenset(assigned(list(tasks), members, TaskHistory(last_locations=locality)))
+
+
+def containers_by(
+    grouper: TaskNameGrouper,
+    tasks: Sequence[TaskModel],
+    processors: Collection[Member],
+    before: Collection[ContainerModel],
+    sub_topology: str,
+) -> tuple[ContainerModel, ...]:
+    """The containers that a user's `grouper` makes, by lane; it is given copies. `ConfigError` for what it raises, and unless
+    each of `tasks` is in one container, of one of the `processors`; `sub_topology`: the title of the one whose tasks they
+    are."""
+    title = f"task_name_grouper {type(grouper).__qualname__}, sub-topology {sub_topology!r}"
+    members = {one.id: one for one in processors}
+    with named_errors(ConfigError, f"{title}: group()", ": it has to return containers for any tasks and any processors"):
+        found = list(grouper.group(list(tasks), sorted(members), tuple(before)))
+    owners: dict[TaskName, str] = {}
+    for container in found:
+        if not isinstance(container, ContainerModel) or container.processor_id not in members:
+            expected = f"an hr.ContainerModel whose processor_id is one of {', '.join(sorted(members))}"
+            raise ConfigError(f"{title}: group() returned {container!r:.200}", f"return {expected}")
+        for task in container.tasks:
+            if task.name in owners:
+                raise ConfigError(f"{title}: task {task.name} is in two containers", _WANTED)
+            owners[task.name] = container.processor_id
+    wanted = {task.name for task in tasks}
+    if wanted != owners.keys():
+        name = min(wanted ^ owners.keys(), key=str)
+        what = "is in no container" if name in wanted else "is none of those that it was given"
+        raise ConfigError(f"{title}: task {name} {what}", _WANTED)
+    shares = {id_: tuple(task for task in tasks if owners[task.name] == id_) for id_ in sorted(set(owners.values()))}
+    lanes = lanes_by_processor(list(shares), before)
+    made = (ContainerModel(lanes[id_], share, id_, members[id_].location_id) for id_, share in shares.items())
+    return tuple(sorted(made, key=lambda one: one.lane))
 
 
 def _warn(text: str) -> None:

@@ -79,7 +79,7 @@ def assigned(
     history = history or TaskHistory()
     portions = _portions(tasks, len(members), history)
     shares = _shares(portions, members, history.load)
-    lanes = _lanes([one.id for one in members if shares[one.id]], history.containers)
+    lanes = lanes_by_processor([one.id for one in members if shares[one.id]], history.containers)
     by_lane = sorted((lanes[one.id], one) for one in members if one.id in lanes)
     tasks_of = {id_: tuple(task for portion in sorted(share) for task in portion.tasks) for id_, share in shares.items()}
     return tuple(ContainerModel(lane, tasks_of[one.id], one.id, one.location_id) for lane, one in by_lane)
@@ -226,7 +226,7 @@ def _placed(
     return homeless
 
 
-def _lanes(ids: Sequence[str], before: Collection[ContainerModel]) -> dict[str, int]:
+def lanes_by_processor(ids: Sequence[str], before: Collection[ContainerModel]) -> dict[str, int]:
     """The lane of each processor: the one that it had, else the lowest that is free."""
     had: dict[str, int] = {}
     for container in sorted(before, key=lambda one: one.lane, reverse=True):

@@ -136,13 +136,3 @@ class GroupState:
     stopped: frozenset[str] = frozenset()
     pause: PauseRequest | None = None
     rests: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReports:
-    """What the processors of a group report, for who looks at it from outside. `leader`: the id of the one that leads; None
-    where there is none, or its registration cannot be read. `statuses`: of each processor that is there, by id, what it
-    reported last; None where it has reported nothing yet."""
-
-    leader: str | None
-    statuses: Mapping[str, bytes | None] = field(repr=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.core.affinity.cluster import members_of
+from headrace.core.affinity.groupers import TaskNameGrouper
 from headrace.core.affinity.members import Member
 from headrace.core.elasticity.scales import ScaleDecision, ScaleTerms, scaled_sub
 from headrace.core.job_plan.apply_rewinds import RewindChanges
@@ -46,8 +47,9 @@ class PlanTerms:
     `forgets_locality`: tasks go to any processor, wherever they were.
     `containers`: how many a sub-topology is configured to have, None for as many as there are slots; `elasticity_factor`:
     that of a sub-topology; what is in force says the draft. `grouper`: makes the grouper of a sub-topology with this many
-    containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs; what a stream's readers
-    cannot follow stops them alone then, and a request that cannot be done is refused alone. `refused_streams`: changed
+    containers; `task_name_grouper`: a user's, which says what processor has which tasks. `stores`: what of state is to be
+    renamed or given up. `is_replan`: the job runs; what a stream's readers cannot follow stops them alone then, and a request
+    that cannot be done is refused alone. `refused_streams`: changed
     streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes of what operators give, by
     name; None where some are not known. `far_us`: see `Program`.
     """
@@ -71,6 +73,7 @@ class PlanTerms:
     processors: tuple[Member, ...] = ()
     next_version: int | None = None
     forgets_locality: bool = False
+    task_name_grouper: TaskNameGrouper | None = None
 
     @property
     def application(self) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.core.affinity.groupers import containers_by
 from headrace.core.affinity.members import TaskHistory, assigned
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
@@ -57,9 +58,14 @@ def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping
     members = terms.members(chosen)
     if not members:
         return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
+    is_new = snapshot.model is None or terms.forgets_locality
+    before = [one for one in snapshot.model.sub_topologies if one.name == sub.name] if snapshot.model and not is_new else []
+    if terms.task_name_grouper is not None:
+        containers = before[0].containers if before else ()
+        grouped = containers_by(terms.task_name_grouper, made, members, containers, sub.title)
+        return SubTopologyModel(sub.name, grouped, factor)
     if terms.forgets_locality:
         return SubTopologyModel(sub.name, assigned(made, members, TaskHistory(load=load)), factor)
-    before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     heads = {task.name: one.head for task in made if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
     history = TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes, load)

@@ -23,12 +23,12 @@ from headrace.core.group.runs import keeps_affinity
 from headrace.core.group.settling import Settling
 from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.group.group_maintenance import GroupMaintenance
 from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
-from headrace.driver.maintenance.maintenance import Maintenance, delete_orphans
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import FencedError, HeadraceError, UnavailableError
+from headrace.errors import FencedError, HeadraceError, StorageError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
@@ -62,7 +62,7 @@ class GroupCoordinator:
     def __init__(
         self, plans: GroupPlanner, files: StateFiles, group: ProcessorGroup, settings: GroupSettings, pace: Pace, run: GroupRun
     ) -> None:
-        self._plans, self._files, self._group, self._settings, self._pace = plans, files, group, settings, pace
+        self._plans, self._group, self._settings, self._pace = plans, group, settings, pace
         self._store, self._say = plans.planner.backend.store, plans.planner.log
         self.run, self.sequence = run, run.leader
         self._leading: Leading = group.leading(run.leader)
@@ -71,8 +71,7 @@ class GroupCoordinator:
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
         self._cut_s = 0.0  # when a pause for cuts was requested last
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
-        self._maintenance: Maintenance | None = None
-        self._has_planned = False
+        self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._awaited: AwaitedRelease | None = None
         self._order: PlanOrder | None = None  # what the proposal was made for
@@ -80,6 +79,7 @@ class GroupCoordinator:
         self._due: tuple[ChangeRequest, ...] = ()  # requests that ask for another plan
         self._epoch = 0
         self._holding = threading.Lock()  # while held, no heartbeat: the epoch, or the plan, is being written
+        self._maintenance = GroupMaintenance(plans, files, group.locality, run.leader, self._holding)
         self._ended = threading.Event()
         self._failed: BaseException | None = None
 
@@ -95,8 +95,8 @@ class GroupCoordinator:
         self._say(f"this processor leads the group, under epoch {self._epoch}")
         if self._has_planned:
             self._planned(None)
-        elif not self._store.grants():  # no processor can commit now
-            delete_orphans(self._plans.planner.backend, self._files, self._plans.planner.topology.application, self._epoch)
+        else:
+            self._maintenance.begin(self._epoch)
         if self.run.bounded and not self.run.targets:
             self.run = replace(self.run, targets=self._plans.ends_of_inputs())
         self._leading.write_run(self.run)
@@ -160,6 +160,9 @@ class GroupCoordinator:
         self._leading.forget_stopped(self._settling.given_up)
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
+        if not self._has_looked and model is not None:
+            self._check_published(state, model)
+        self._has_looked = True
         view = LeaderView(
             None if model is None else model.version,
             is_proposing=self._awaited is not None,
@@ -177,8 +180,8 @@ class GroupCoordinator:
                 assert model is not None
                 self._publish_again(state, model)
             case LeaderStep.DECIDE:
-                if self._due and self._maintenance is not None:
-                    self._hear(self._maintenance)
+                if self._due:
+                    self._maintenance.hear()
                 self._decide(state, model, now_s)
             case LeaderStep.PAUSE:
                 assert model is not None
@@ -223,13 +226,11 @@ class GroupCoordinator:
     def _wants_pause(self, now_s: float) -> bool:
         if self._merging is not None:
             return True
-        maintenance = self._maintenance
-        return maintenance is not None and now_s - self._cut_s >= CUT_EVERY_S and bool(maintenance.due_cuts())
+        return now_s - self._cut_s >= CUT_EVERY_S and bool(self._maintenance.due_cuts())
 
     def _pause(self, state: GroupState, model: JobModel, now_s: float) -> None:
         """Request a pause, or continue the one that is requested."""
         pauses, maintenance, grants = self._pauses, self._maintenance, self._store.grants() or {}
-        assert maintenance is not None
         if pauses.is_active:
             self._due = (*self._due, *pauses.look(state, now_s))
         elif self._merging is not None:
@@ -239,25 +240,11 @@ class GroupCoordinator:
             self._cut_s = now_s
             due = {name or "source": name for name in maintenance.due_cuts()}
             of = pause_of(due, model, state.members, grants)
-            pauses.cut(state, of, lambda: self._hear(maintenance, due.values()), now_s)
+            pauses.cut(state, of, lambda: maintenance.hear(due.values()), now_s)
 
     def tidy(self) -> None:
-        """Keep versions that are due, and delete what no checkpoint needs any more."""
-        maintenance = self._maintenance
-        if maintenance is not None:
-            self._hear(maintenance)
-            with self._holding:
-                maintenance.reclaim()
-
-    def _hear(self, maintenance: Maintenance, cuts: Collection[str | None] | None = None) -> None:
-        """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. Checkpoints
-        are read, not heard of: by an older one, files of a newer one would be deleted."""
-        names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
-        checkpoints = self._store.checkpoints()
-        with self._holding:
-            for name in names:
-                maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
-            maintenance.keep()
+        """What is done in the background, see `GroupMaintenance`."""
+        self._maintenance.tidy()
 
     @property
     def _goes_back(self) -> bool:
@@ -387,13 +374,22 @@ class GroupCoordinator:
         origin = ModelOrigin(self._settings.code, self.run.id)
         self._leading.restore(model.version, encode(model), origin)
 
+    def _check_published(self, state: GroupState, model: JobModel) -> None:
+        """Once: the leader before may have shown a job model that is torn, or another program has altered it since. Processors
+        load what is committed, from Kafka; so it is written again, for who looks at the tree."""
+        if state.versions.active != model.version or state.origin is None:
+            return
+        try:
+            self._group.job_model(model.version)
+        except StorageError as error:
+            LOG.warning("%s: job model %d is written again", error.message, model.version)
+            self._leading.restore(model.version, encode(model), state.origin)
+
     def _planned(self, plan: JobPlan | None) -> None:
         """`plan`, or the stored one, is in force."""
-        planner, clock_us = self._plans.planner, self._pace.clock_us
         self._has_planned = self._has_planned or plan is not None
         self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
         self._merging, self._cut_s = None, time.monotonic()  # at first rounds are to begin
-        config, in_pause = planner.config, self._pauses.pause_of
-        self._maintenance = Maintenance(self._plan, planner.backend, self._files, config, clock_us, in_pause)
+        self._maintenance.planned(self._plan, self._pace.clock_us, self._pauses.pause_of)
         self._requests.begin(self._plan, time.monotonic())
 

@@ -149,19 +149,23 @@ class GroupPlanner:
         store.write_grants(order.epoch, grants)
 
     def take_back(self, epoch: int, processors: Collection[str]) -> None:
-        """From now on these processors commit nothing: take their grants back, then fence every lane that was ever used but
-        those of the processors that have one still."""
+        """From now on these processors commit nothing: take their grants back, then fence all lanes but those of the others."""
         store = self.planner.backend.store
         grants = store.grants() or {}
-        kept = {id_: grant for id_, grant in grants.items() if id_ not in processors}
         reached("group", 1)
-        store.write_grants(epoch, kept)
+        store.write_grants(epoch, {id_: grant for id_, grant in grants.items() if id_ not in processors})
         reached("group", 2)
+        self.fence_others(epoch)
+        reached("group", 3)
+
+    def fence_others(self, epoch: int) -> None:
+        """Fence every lane that was ever used but those of the processors that have a grant: nothing is committed from then on
+        but under these grants."""
+        store = self.planner.backend.store
         model = store.job_model()
-        spared = {} if model is None else lanes_of(model, kept.keys())
+        spared = {} if model is None else lanes_of(model, (store.grants() or {}).keys())
         used = {title: frozenset(range(count)) for title, count in store.lanes_used().items()}
         store.fence(epoch, {title: lanes - spared.get(title, frozenset()) for title, lanes in used.items()})
-        reached("group", 3)
 
     def ends_of_inputs(self) -> dict[str, int]:
         """By SSP the end of all that was written so far to what the application reads from outside."""

@@ -23,6 +23,7 @@ from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import SubTopologyStatus
+from headrace.driver.maintenance.store_retention import INTERVAL_S, StoreRetention
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause
@@ -40,10 +41,12 @@ RELEASE_S = 8.0  # for so long rounds may end by themselves, before they are dro
 
 
 class OwnMaintenance:
-    """What a processor's rounds are followed by: it remembers where its tasks have run. All else the leader does."""
+    """What a processor's rounds are followed by: it remembers where its tasks have run, and removes the local stores of those
+    that live elsewhere. Versions of the state, and files that all share, are the leader's: `GroupMaintenance`."""
 
-    def __init__(self, group: ProcessorGroup) -> None:
-        self._group = group
+    def __init__(self, group: ProcessorGroup, reader: JobReader, retention: StoreRetention | None) -> None:
+        self._group, self._reader, self._retention = group, reader, retention
+        self._began_s = time.monotonic()
         self._ran: dict[TaskName, LocationId] = {}
 
     def began(self, runner: SubTopologyRunner) -> None:
@@ -54,10 +57,18 @@ class OwnMaintenance:
         self._ran.update(runner.new_locations())
 
     def keep(self) -> None:
-        """No version of the state is kept in a group."""
+        """The leader does: a version may be of tasks of several processors."""
 
     def tidy(self) -> None:
         """The leader does."""
+
+    def remove_unused_stores(self, *, has_tasks: bool) -> None:
+        """Once this processor has its share, and from time to time: what it was to get back is assigned to it then. One that
+        waits for tasks removes none in its first hour."""
+        retention, now_s = self._retention, time.monotonic()
+        is_time = has_tasks or now_s - self._began_s >= INTERVAL_S
+        if retention is not None and is_time and retention.is_due(now_s) and (model := self._reader.job_model()) is not None:
+            retention.look(model, now_s)
 
     def keep_locality(self) -> None:
         """Store where tasks have run. A failure is logged and no more: the job model says nearly the same."""
@@ -92,7 +103,7 @@ class ProcessorRounds:
         self._last: Generation | None = None  # the one before, for what it has counted
         self._watch = ChangeRequests(self._backend, pace)
         self._looked_s = 0.0  # when streams were looked at last
-        self._maintenance = OwnMaintenance(group)
+        self._maintenance = OwnMaintenance(group, reader, self._backend.retention)
         self._incarnation = ""
         self._seen_s: dict[int, float] = {}  # when the pause of a number was first seen
         self._pause: PauseRequest | None = None  # that is kept
@@ -131,6 +142,7 @@ class ProcessorRounds:
             self._end()
             self.waiting_for = _waiting_for(state, incarnation, grant, works)
         self._report_rest()
+        self._maintenance.remove_unused_stores(has_tasks=self._grant is not None)
 
     @property
     def is_coming_to_rest(self) -> bool:

@@ -6,7 +6,7 @@ None of it is on a round's way: a commit only says where it came to, and the res
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from headrace.codec.job_records import cuts_of
@@ -79,6 +79,11 @@ class Maintenance:
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self.reclaim()
 
+    def delete_orphans(self, in_force: Callable[[], Collection[int]]) -> int:
+        """While others run rounds, under grants that are `in_force`: remove the state files of those that never committed, once
+        `heard` was called; how many."""
+        return self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch), in_force)
+
     def began(self, runner: SubTopologyRunner) -> None:
         """A round of this one is about to run."""
         self._versions.began(runner.sub.name)
@@ -134,15 +139,6 @@ class Maintenance:
         needed = [checkpoint for current in self._garbage.current().values() for checkpoint in current]
         lowest = lowest_positions([*needed, *self._versions.checkpoints()])
         return {ssp: position for ssp, position in lowest.items() if ssp.stream in streams}
-
-
-def delete_orphans(backend: Backend, files: StateFiles, application: str, epoch: int) -> None:
-    """Delete state files that rounds have left which were never committed. No processor of the group can commit now."""
-    garbage = StateGarbage(files, application)
-    garbage.committed(None, backend.store.checkpoints().values())
-    versions = versions_of(backend.system.metadata_store(application))
-    garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
-    garbage.collect_orphans(lambda: backend.store.check_epoch(epoch))
 
 
 def _tasks(plan: JobPlan, sub: SubTopology) -> list[TaskName]:

@@ -1,12 +1,14 @@
-"""Deleting state files that nothing reaches any more. Only the driver that holds the application does (protocol.md 20)."""
+"""Deleting state files that nothing reaches any more. Only the driver, or the leader of a group, that holds the
+application does (protocol.md 20)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
+from headrace.core.group.orphans import orphans
 from headrace.model.checkpoint import Checkpoint
 from headrace.ports import CoordinatorStore, MetadataStore
 from headrace.state_files.files import StateFiles
@@ -48,8 +50,9 @@ class StateGarbage:
         self._held: frozenset[str] = frozenset()  # files of held checkpoints
         self._lock = threading.Lock()
 
-    def collect_orphans(self, still_ours: Callable[[], None]) -> int:
-        """At the start, when no round runs: delete what no current checkpoint names, and no held one. How many files.
+    def collect_orphans(self, still_ours: Callable[[], None], in_force: Callable[[], Collection[int]] = tuple) -> int:
+        """Delete what no current checkpoint names, and no held one. How many files. `in_force`: under which grants rounds may
+        still commit, see `orphans`; of others the current checkpoints show all that was committed. None: no round runs.
 
         `still_ours` raises if another driver has taken the application. Asked after the files were listed: so nothing
         in the list is a successor's, whatever happens to us after that, and names are never used again. Else a driver
@@ -57,11 +60,12 @@ class StateGarbage:
         """
         with self._lock:
             live = self._held.union(*self._live.values())
-        orphans = [name for name in self._files.list(self._application) if name not in live | self._spared]
-        if orphans:
+        found = self._files.list(self._application)  # first: a grant that comes into force later has none of these
+        unneeded = orphans(found, live | self._spared, in_force())
+        if unneeded:
             still_ours()
-        self.delete(orphans)
-        return len(orphans)
+        self.delete(unneeded)
+        return len(unneeded)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
         """After a commit of a sub-topology: `checkpoints` are all of its current ones."""

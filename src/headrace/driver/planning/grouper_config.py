@@ -1,12 +1,15 @@
-"""Which grouper the configuration means: one of ours by its name, or a user's class. Seed: SEP-5 (`ssp_grouper`)."""
+"""Which groupers the configuration means: one of ours by its name, or a user's class. Seeds: SEP-5 (`ssp_grouper`), SEP-11
+(`task_name_grouper`)."""
 
 from __future__ import annotations
 
 import inspect
+import typing
 import warnings
 from collections.abc import Callable, Mapping
 
 from headrace.config.objects import PLACE, loaded
+from headrace.core.affinity.groupers import TaskNameGrouper
 from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
@@ -29,6 +32,10 @@ _OURS: Mapping[str, Callable[[], SystemStreamPartitionGrouper]] = {
     "GroupBySystemStreamPartitionFixedTaskNum": GroupBySystemStreamPartitionFixedTaskNum,
 }
 _EXPECTED = "a class (or an object) with the method group(previous_assignment, ssps), as hr.SystemStreamPartitionGrouper has"
+
+_EXPECTED_OF_TASKS = (
+    "a class (or an object) with the method group(tasks, processor_ids, previous_containers), as hr.TaskNameGrouper has"
+)
 
 
 def grouper_of(value: object, tasks: int) -> SystemStreamPartitionGrouper:
@@ -58,25 +65,10 @@ def _with_tasks(grouper: SystemStreamPartitionGrouper, tasks: int) -> SystemStre
 
 def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
     """The grouper that an object of a user is, or that its class makes."""
-    is_none = ConfigError(
-        f"{title}: {getattr(found, '__qualname__', None) or repr(found)} is no grouper", f"expected {_EXPECTED}"
-    )
-    if isinstance(found, type):
-        if inspect.isabstract(found) or not callable(getattr(found, "group", None)):
-            raise is_none
-        try:
-            inspect.signature(found).bind()
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"{title}: class {found.__qualname__} cannot be instantiated without arguments",
-                "give the object instead of its class, or the arguments defaults",
-            ) from None
-        rule = "; a grouper class is instantiated without arguments, once per sub-topology"
-        with named_errors(ConfigError, f"{title}: making a {found.__qualname__}", rule):
-            found = found()
+    found = _object_of(found, title, _EXPECTED, "; a grouper class is instantiated without arguments, once per sub-topology")
     takes = _arguments_of(getattr(found, "group", None))
     if takes is None:
-        raise is_none
+        raise _no_grouper(found, title, _EXPECTED)
     if takes == 1:
         warnings.warn(
             f"{title}: {type(found).__qualname__}.group(ssps) is deprecated, and is not told which task read a partition "
@@ -87,6 +79,46 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
     if isinstance(found, SystemStreamPartitionGrouper) and takes == 2:
         return found
     return UsersGrouper(found, is_older=takes == 1)
+
+
+def task_name_grouper_of(value: object) -> TaskNameGrouper | None:
+    """The grouper that `task_name_grouper` names or is; None where it is unset. `ConfigError` for what is no grouper."""
+    if value is None:
+        return None
+    title, found = "task_name_grouper", value
+    if isinstance(value, str):
+        title = f"task_name_grouper {value!r}"
+        if not PLACE.fullmatch(value):
+            raise ConfigError(f"{title} is not known", f"give MODULE:NAME of {_EXPECTED_OF_TASKS}")
+        found = loaded("task_name_grouper", value, "a grouper", _EXPECTED_OF_TASKS)
+    found = _object_of(found, title, _EXPECTED_OF_TASKS, "; a grouper class is instantiated without arguments")
+    try:
+        inspect.signature(found.group).bind((), (), ())  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
+        raise _no_grouper(found, title, _EXPECTED_OF_TASKS) from None
+    return typing.cast(TaskNameGrouper, found)
+
+
+def _no_grouper(found: object, title: str, expected: str) -> ConfigError:
+    shown = getattr(found, "__qualname__", None) or repr(found)
+    return ConfigError(f"{title}: {shown} is no grouper", f"expected {expected}")
+
+
+def _object_of(found: object, title: str, expected: str, rule: str) -> object:
+    """`found`, or where it is a class an object of it."""
+    if not isinstance(found, type):
+        return found
+    if inspect.isabstract(found) or not callable(getattr(found, "group", None)):
+        raise _no_grouper(found, title, expected)
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{title}: class {found.__qualname__} cannot be instantiated without arguments",
+            "give the object instead of its class, or the arguments defaults",
+        ) from None
+    with named_errors(ConfigError, f"{title}: making a {found.__qualname__}", rule):
+        return found()
 
 
 def _arguments_of(method: object) -> int | None:

@@ -28,7 +28,7 @@ from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import requests_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_versions import versions_of
-from headrace.driver.planning.grouper_config import grouper_of
+from headrace.driver.planning.grouper_config import grouper_of, task_name_grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.for_each_round import stored_handover
@@ -72,6 +72,7 @@ def terms_of(
         is_replan,
         sides=sides,
         far_us=round(config.event_time_warning_s * 1_000_000),
+        task_name_grouper=task_name_grouper_of(config.task_name_grouper),
     )
 
 

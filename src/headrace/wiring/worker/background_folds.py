@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from headrace.core.keys.compaction import files_until, with_fold
 from headrace.exchange.fold import FoldRecord, FoldToMake, decoded_fold_record, encoded_fold
 from headrace.model.checkpoint import Head
+from headrace.state_files.files import FilePlace
 from headrace.wiring.worker.fold_process import write_record
 
 _MODULE = "headrace.wiring.worker.fold_process"
@@ -80,11 +81,12 @@ FOLDS = FoldProcess()
 
 
 class BackgroundFolds:
-    """See `worker.state.folding.FoldsInBackground`. `folder`: the task's, of local stores; `plan`: run and epoch."""
+    """See `worker.state.folding.FoldsInBackground`. `folder`: the task's, of local stores; `plan`: run and epoch; `files`:
+    where a fold goes."""
 
-    def __init__(self, folder: Path, plan: str, state_uri: str, task_folder: str, process: FoldProcess = FOLDS) -> None:
+    def __init__(self, folder: Path, plan: str, state_uri: str, files: FilePlace, process: FoldProcess = FOLDS) -> None:
         self._record, self._lock = folder / _RECORD, folder / _LOCK
-        self._plan, self._state_uri, self._task_folder, self._process = plan, state_uri, task_folder, process
+        self._plan, self._state_uri, self._files, self._process = plan, state_uri, files, process
 
     def taken(self, head: Head, held: int) -> Head:
         record = self._recorded()
@@ -116,17 +118,17 @@ class BackgroundFolds:
             if failed is not None and failed.error:
                 if time.time() - self._record.stat().st_mtime < RETRY_S:
                     return
-                LOG.warning("state files of %s are folded once more; before that: %s", self._task_folder, failed.error)
+                LOG.warning("state files of %s are folded once more; before that: %s", self._files.folder, failed.error)
             self._begin(head, start, lock)
         except OSError as error:  # no space left, say: the round does not need it
-            LOG.warning("state files of %s are not folded now: %s", self._task_folder, error)
+            LOG.warning("state files of %s are not folded now: %s", self._files.folder, error)
         finally:
             os.close(lock)  # the process has it, if there is one
 
     def _begin(self, head: Head, start: int, lock: int) -> None:
         record = FoldRecord(self._plan, head.files[start:])
         place = str(self._record.absolute())
-        asked = FoldToMake(self._state_uri, self._task_folder, head.identity, head.slots, start == 0, place)
+        asked = FoldToMake(self._state_uri, self._files.folder, self._files.epoch, head.identity, head.slots, start == 0, place)
         write_record(self._record, encoded_fold(record))
         try:
             if not self._process.start(asked, lock):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headrace.exchange.fold import FoldToMake, decoded_fold_record, decoded_fold_to_make, encoded_fold
 from headrace.exchange.texts import message_of
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 from headrace.state_files.folds import fold_of
 
 NICENESS = 10  # the rounds come first
@@ -42,7 +42,7 @@ def make_fold(asked: FoldToMake, is_wanted: Callable[[], bool] = lambda: True) -
     try:
         made = fold_of(
             StateFiles(asked.state_uri, IN_MEMORY_BYTES_MAX),
-            asked.task_folder,
+            FilePlace(asked.task_folder, asked.epoch),
             record.folded,
             asked.reaches,
             asked.covers,

@@ -28,7 +28,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
-from headrace.state_files.files import StateFiles, task_folder_of
+from headrace.state_files.files import FilePlace, StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
 from headrace.wiring.worker.background_folds import FOLDS, BackgroundFolds
 from headrace.wiring.worker.location import local_folder_of
@@ -121,9 +121,9 @@ class WorkerState:
         files, plan = self._files(), self._plan
         state.drop(self._program.removed_stores)
         task_folder = task_folder_of(self._program.application, task.name)
-        store = Path(local_folder_of(plan.local_store_dir)) / task_folder
-        folds = BackgroundFolds(store, f"{plan.run_id}:{plan.epoch}", plan.state_uri, task_folder)
-        head = state.write(files, task_folder, folds)
+        store, place = Path(local_folder_of(plan.local_store_dir)) / task_folder, FilePlace(task_folder, plan.epoch)
+        folds = BackgroundFolds(store, f"{plan.run_id}:{plan.epoch}", plan.state_uri, place)
+        head = state.write(files, place, folds)
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
         return head, [str(path) for path in paths if path is not None]

@@ -22,7 +22,7 @@ from headrace.errors import DEFECT, StateError
 from headrace.exchange import fault_injection as steps
 from headrace.model.checkpoint import Head, Slots, StateFileKind, identity_of
 from headrace.state_files.batches import batches_of, batches_of_entries, binary_array, check_sizes
-from headrace.state_files.files import StateFiles
+from headrace.state_files.files import FilePlace, StateFiles
 from headrace.state_files.folds import fold_of
 from headrace.worker.state.folding import FoldsInBackground, folded
 from headrace.worker.state.store_calls import UNTIMED, StoreCalls
@@ -360,19 +360,19 @@ class TaskState:
                 self.database(name).delete(key)
             room -= len(keys)
 
-    def write(self, files: StateFiles, task_folder: str, background: FoldsInBackground | None = None) -> Head | None:
+    def write(self, files: StateFiles, place: FilePlace, background: FoldsInBackground | None = None) -> Head | None:
         """Write the round's changes, durably, and give the new head; the base itself if nothing changed. Before that, files of
         the base may be folded into one, so that a restore stays short; `background` takes over what is too large for a round.
-        Nothing that is written here counts before a commit names the head."""
+        Nothing that is written here, in `place`, counts before a commit names the head."""
         if not self.changed:
             return self._base
         steps.reached("log", 5)
         base = self._base
         if base is not None:
-            fold = partial(self._with_fold, files, task_folder)
+            fold = partial(self._with_fold, files, place)
             base = folded(base, self.held_files, all_=self.is_snapshot_due, background=background, fold=fold)
         version, older = (1, ()) if base is None else (base.version + 1, base.files)
-        delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta(), covers=self._slots)
+        delta = files.write_batches(place, StateFileKind.DELTA, version, self._delta(), covers=self._slots)
         return Head(version, (*older, delta), self._slots)
 
     def _delta(self) -> Iterator[pa.RecordBatch]:
@@ -381,12 +381,12 @@ class TaskState:
             check_sizes(name, keys, values)
             yield from batches_of(name, keys, values)
 
-    def _with_fold(self, files: StateFiles, task_folder: str, base: Head, start: int) -> Head:
+    def _with_fold(self, files: StateFiles, place: FilePlace, base: Head, start: int) -> Head:
         """`base` with its files from `start` on folded into one."""
         if start:
-            fold = fold_of(files, task_folder, base.files[start:], base.identity, self._slots, is_snapshot=False)
+            fold = fold_of(files, place, base.files[start:], base.identity, self._slots, is_snapshot=False)
         else:  # the store has all entries of the base, without its deletions
             batches = (batch for db in self._store.databases() for batch in batches_of_entries(db, self._store.scan(db)))
             kind = StateFileKind.SNAPSHOT
-            fold = files.write_batches(task_folder, kind, base.version, batches, base.identity, self._slots)
+            fold = files.write_batches(place, kind, base.version, batches, base.identity, self._slots)
         return Head(base.version, (*base.files[:start], fold), base.slots)

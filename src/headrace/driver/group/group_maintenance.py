@@ -1,0 +1,102 @@
+"""What the leader of a group does in the background, for all processors: versions of the state, space that is reclaimed, and
+what those have left that are there no more. Seed: SEP-11; protocol.md 20."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+
+from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.maintenance.state_garbage import StateGarbage
+from headrace.driver.maintenance.state_versions import versions_of
+from headrace.driver.planning.job_plan import JobPlan
+from headrace.errors import UnavailableError
+from headrace.group.locality import GroupLocality
+from headrace.state_files.files import StateFiles
+
+LOG = logging.getLogger("headrace.group")
+
+
+class GroupMaintenance:
+    """Of one leadership, whose thread calls it: that thread alone gives grants and takes them back. `by`: the leader's
+    registration; `holding`: held while something is written, when no heartbeat is.
+
+    State files of rounds that never committed are looked for where grants have changed: then those of the grants before have
+    no round to come.
+    """
+
+    def __init__(
+        self, plans: GroupPlanner, files: StateFiles, locality: GroupLocality, by: int, holding: threading.Lock
+    ) -> None:
+        self._plans, self._files, self._locality, self._by, self._holding = plans, files, locality, by, holding
+        self._backend = plans.planner.backend
+        self._plan: JobPlan | None = None
+        self._maintenance: Maintenance | None = None
+        self._has_leftovers = False
+
+    def begin(self, epoch: int) -> None:
+        """Of a leadership that has no plan yet: delete what the runs before have left. Where that cannot be, its plan does."""
+        application, store = self._plans.planner.topology.application, self._backend.store
+        garbage = StateGarbage(self._files, application)
+        try:
+            self._plans.fence_others(epoch)
+            garbage.committed(None, store.checkpoints().values())
+            versions = versions_of(self._backend.system.metadata_store(application))
+            garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
+            garbage.collect_orphans(lambda: store.check_epoch(epoch), self._in_force)
+        except (OSError, UnavailableError) as error:  # one that sleeps in a transaction, say: it is fenced soon
+            LOG.info("state files of rounds that never committed are deleted later: %s", getattr(error, "message", error))
+
+    def planned(self, plan: JobPlan, clock_us: Callable[[], int], pause_of: Callable[[str | None], int | None]) -> None:
+        """This plan is in force from now on, or others have grants under it."""
+        self._plan, self._has_leftovers = plan, True
+        config = self._plans.planner.config
+        self._maintenance = Maintenance(plan, self._backend, self._files, config, clock_us, pause_of)
+
+    def due_cuts(self) -> frozenset[str | None]:
+        """See `Maintenance.due_cuts`; none before there is a plan."""
+        return frozenset() if self._maintenance is None else self._maintenance.due_cuts()
+
+    def hear(self, cuts: Collection[str | None] | None = None) -> None:
+        """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. Checkpoints
+        are read, not heard of: by an older one, files of a newer one would be deleted."""
+        maintenance = self._maintenance
+        if maintenance is None:
+            return
+        names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
+        checkpoints = self._backend.store.checkpoints()
+        with self._holding:
+            for name in names:
+                maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
+            maintenance.keep()
+
+    def tidy(self) -> None:
+        """Keep versions that are due, and delete what nothing needs any more."""
+        maintenance, plan, has_leftovers = self._maintenance, self._plan, self._has_leftovers
+        if maintenance is None or plan is None:
+            return
+        if has_leftovers:
+            with self._holding:
+                self._plans.fence_others(plan.epoch)
+        self.hear()
+        with self._holding:
+            if has_leftovers:
+                self._delete_leftovers(maintenance, plan)
+            maintenance.reclaim()
+
+    def _delete_leftovers(self, maintenance: Maintenance, plan: JobPlan) -> None:
+        """After `hear`, which has read what was committed under grants that are not in force any more."""
+        try:
+            count = maintenance.delete_orphans(self._in_force)
+        except OSError as error:
+            LOG.warning("state files that no round has committed could not be deleted, it is tried again: %s", error)
+            return
+        self._locality.remove_all_but([task.name for task in plan.model.tasks], self._by)
+        self._has_leftovers = False
+        if count:
+            LOG.info("%d state files of rounds that never committed are deleted", count)
+
+    def _in_force(self) -> frozenset[int]:
+        return frozenset(grant.number for grant in (self._backend.store.grants() or {}).values())

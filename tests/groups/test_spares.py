@@ -1,0 +1,95 @@
+"""Processors that are there and have no tasks, or are not to be there: spares, other code, another group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groups.group import Group, group_on
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def coordinator(real_zookeeper: Any) -> str:
+    return f"zookeeper://{real_zookeeper.server.address}"
+
+
+@pytest.fixture
+def group(kafka_server: Any, coordinator: str, tmp_path: Path) -> Iterator[Group]:
+    """Of one partition: two tasks."""
+    with group_on(kafka_server, f"{coordinator}/headrace", tmp_path, partitions=1) as made:
+        yield made
+
+
+def test_a_spare_takes_over_from_those_that_are_killed(group: Group) -> None:
+    """It has been ready all the time: it is the same process, which has joined once."""
+    for id_ in "abc":
+        group.start(id_)
+    group.until(lambda: group.version() and all(group.status(id_) for id_ in "abc"))
+    group.send(40)
+    group.await_all()
+    holders = set(group.tasks_of())
+    spares = {id_ for id_ in "abc" if id_ not in holders}
+    assert spares, "two tasks and three processors"
+    for id_ in holders:
+        group.kill(id_)
+    group.send(40)
+    group.until(lambda: set(group.tasks_of()) <= spares)
+    group.await_all()
+    for told in (group.told(group.pids[id_]) for id_ in group.tasks_of()):
+        assert told.count("has joined the group") == 1, told
+    group.stop_all()
+    assert group.check() >= 160
+
+
+def test_a_second_group_of_an_application_is_refused(group: Group, coordinator: str) -> None:
+    """It meets elsewhere; the application is held in Kafka."""
+    group.start("a")
+    group.await_shares("a")
+    group.send(40)
+    group.await_all()
+    group.start("x", coordinator=f"{coordinator}/another", held_s=1.0)
+    error = group.await_refusal("x")
+    assert error["error"] == "JobHeldError" and group.name in error["message"], error
+    group.send(40)
+    group.await_all()
+    assert group.tasks_of().keys() == {"a"}
+    group.stop_all()
+    assert group.check() >= 160
+
+
+def test_one_of_other_code_waits_until_the_last_of_the_old_has_left(group: Group) -> None:
+    group.start("a")
+    group.await_shares("a")
+    group.send(40)
+    group.await_all()
+    group.start("b", factor=2)
+    group.until(lambda: "differ" in group.waiting_for("b"))
+    group.send(40)
+    group.await_all()
+    assert group.tasks_of().keys() == {"a"}
+    group.stop("a")
+    group.await_shares("b")
+    assert len(group.tasks_of()["b"]) == 4
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240
+
+
+def test_a_grouper_of_ones_own_says_who_has_which_tasks(group: Group) -> None:
+    group.send(40)
+    for id_ in "abc":
+        group.start(id_, to_the_last=True)
+        group.await_shares(id_)
+        group.await_all()
+    group.send(40)
+    group.kill("c")
+    group.await_shares("b")
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 160
