@@ -133,7 +133,7 @@ def test_a_text_that_is_no_key_says_how_to_write_one(serde: Any, text: str, told
         (hr.Timestamp(), "1356998400000000", NEW_YEAR),
         (hr.Decimal(38, 2), "123456789012345678901234567890.50", Decimal("123456789012345678901234567890.50")),
         (hr.Decimal(38, 2), '"0.10"', Decimal("0.10")),
-        (hr.Decimal(38), "12345678901234567890123456789012345678", Decimal("12345678901234567890123456789012345678")),
+        (hr.Decimal(38), "12345678901234567890123456789012345678", Decimal(12345678901234567890123456789012345678)),
         (hr.Boolean(), "false", False),
         (hr.Float(), "1", 1.0),
         (hr.MessagePack(Seat), SEAT_TEXT, SEAT),

@@ -51,7 +51,7 @@ def get(
         str,
         typer.Argument(
             metavar="KEY",
-            help='The key as a text; as JSON where the keys are JSON, MessagePack or of windows; or {"base64": ...}, its bytes.',
+            help='The key as a text, as JSON where keys are JSON, MessagePack or of windows; or {"base64": ...}, its bytes.',
         ),
     ],
     json: JsonOption = False,

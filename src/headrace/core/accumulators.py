@@ -1,8 +1,8 @@
 """The named aggregates: what each asks of Arrow's group-by, how a round's partial result is merged into the stored
 state, and what the state means.
 
-Nulls are skipped by all of them, but counted by `count()` without a field. Numbers are whole (64 bits with a sign), decimals or
-floats; a field without a schema may have texts and booleans beside them. Each kind has a column of its own, so that neither
+Nulls are skipped by all of them, but counted by `count()` without a field. Numbers are whole (64 bits with a sign), decimals
+or floats; a field without a schema may have texts and booleans beside them. Each kind has a column of its own, so that neither
 is made another and a result does not depend on which records came in one round:
 
 - `sum` adds whole numbers and decimals exactly, floats beside them. It is a whole number until a decimal comes, and a decimal

@@ -66,5 +66,5 @@ def of_float(value: float, scale: int) -> Decimal:
 
 
 def limit_of(scale: int | None) -> Decimal:
-    """What a sum stays below: it has at most 38 digits, those behind the point included where it is known how many these are."""
+    """What a sum stays below: it has at most 38 digits, with those behind the point where it is known how many these are."""
     return Decimal(10) ** (DIGITS_MAX - (scale or 0))

@@ -85,6 +85,11 @@ class Json(Generic[V]):
         return self._type
 
     @property
+    def is_of_class(self) -> bool:
+        """Whether its values are instances of a class, or TypedDicts."""
+        return self._given is not None
+
+    @property
     def untyped_fields(self) -> Mapping[str, str]:
         """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
         return self._of_class.untyped

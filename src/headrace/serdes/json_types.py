@@ -33,7 +33,7 @@ _SCALARS: dict[type[inspect.Type], str] = {
     inspect.DateType: "date",
 }
 _DECIMAL = DecimalType(38, 18)  # a class says nothing of digits: what Spark itself takes then
-_ARRAYS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType, inspect.CollectionType)
+_ARRAYS = (inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType, inspect.CollectionType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,8 @@ class _Found:
         match info:
             case inspect.DateTimeType(tz=tz):
                 return ScalarType("timestamp_ntz" if tz is False else "timestamp")
-            case inspect.UUIDType():
-                return self._loose(ScalarType("string"))
-            case inspect.DecimalType():
-                return self._loose(_DECIMAL)
             case inspect.ListType(item_type=item):
                 return ArrayType(self.type_of(item, inside, path))
-            case _ if isinstance(info, _ARRAYS):
-                return self._loose(ArrayType(self.type_of(info.item_type, inside, path)))
-            case inspect.TupleType(item_types=items):
-                types = [self.type_of(item, inside, path) for item in items]
-                if len(set(types)) != 1:
-                    raise NoOneTypeError("a tuple of several types has none")
-                return self._loose(ArrayType(types[0]))
             case inspect.DictType(key_type=key_info, value_type=value):
                 if (key := self.type_of(key_info, frozenset(), path)) not in (ScalarType("string"), ScalarType("bigint")):
                     raise NoOneTypeError("the keys of a map have to be texts or whole numbers")
@@ -137,11 +126,25 @@ class _Found:
                 return self.type_of(rest[0], inside, path)
             case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
                 return self._of_fields(info, inside, path)
-        raise NoOneTypeError(f"Spark has no type for {type(info).__name__.removesuffix('Type').lower()}")
-
-    def _loose(self, found: SparkType) -> SparkType:
+        found = self._loose_type_of(info, inside, path)
         self.is_loose = True
         return found
+
+    def _loose_type_of(self, info: inspect.Type, inside: frozenset[Any], path: str) -> SparkType:
+        """Of what Spark has no type of its own for, but one that holds its values."""
+        match info:
+            case inspect.UUIDType():
+                return ScalarType("string")
+            case inspect.DecimalType():
+                return _DECIMAL
+            case inspect.TupleType(item_types=items):
+                types = {self.type_of(item, inside, path) for item in items}
+                if len(types) != 1:
+                    raise NoOneTypeError("a tuple of several types has none")
+                return ArrayType(types.pop())
+            case _ if isinstance(info, _ARRAYS):
+                return ArrayType(self.type_of(info.item_type, inside, path))
+        raise NoOneTypeError(f"Spark has no type for {type(info).__name__.removesuffix('Type').lower()}")
 
     def _of_fields(self, info: Any, inside: frozenset[Any], path: str) -> SparkType:
         if isinstance(info, inspect.StructType) and (info.array_like or info.tag is not None):

@@ -137,8 +137,8 @@ def _checked_many(encode: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
             return data, failures
         failed = {index for index, _ in failures}
         given = values if isinstance(values, (list, tuple)) else values.to_pylist()
-        nulls = [at for at, found in enumerate(data.to_pylist()) if found is None and given[at] is not None and at not in failed]
-        more = [(at, _no_bytes(self, encode.__name__, given[at], None)) for at in nulls]
+        nulls = [at for at, is_null in enumerate(data.is_null().to_pylist()) if is_null and given[at] is not None]
+        more = [(at, _no_bytes(self, encode.__name__, given[at], None)) for at in nulls if at not in failed]
         return data, sorted([*failures, *more], key=lambda failure: failure[0])
 
     return checked

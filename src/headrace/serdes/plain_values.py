@@ -1,8 +1,8 @@
 """The one place that makes keys and values of what people write: of JSON (`value_of_json`), and of a text on a command line or
 in a URL (`value_of_text`). What each serde takes is in the tables at the end.
 
-Bytes are a text, or `{"base64": ...}` where they are none; so may a value of one's own serde be written. Times are ISO 8601 with
-a zone, or µs since 1970. A decimal is a text or a number, of which no digit is lost: `exact_json` keeps them.
+Bytes are a text, or `{"base64": ...}` where they are none; so may a value of one's own serde be written. Times are ISO 8601
+with a zone, or µs since 1970. A decimal is a text or a number, of which no digit is lost: `exact_json` keeps them.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _own_of_text(text: str, serde: Any) -> Any:
         try:
             if value is not None and serde.decode(serde.encode(value)) == value:
                 return value
-        except Exception:  # noqa: S112 - the user's code, which was not made for this value
+        except Exception:  # the user's code, which was not made for this value
             continue
     raise SerdeError(f"{serde.form}: neither the text nor the JSON {shown(text)} is a value of {serde!r}", _AS_BASE64)
 

@@ -99,6 +99,17 @@ def type_in_spark(serde: Serde | None) -> str:
     return serde.spark_type
 
 
+def has_arrows_values(serde: Serde | None) -> bool:
+    """Whether the values of a serde are those that an Arrow column of its Spark type gives: not so instances of classes, UUIDs
+    (texts there), keys of windows, and what one's own serde makes.
+
+    >>> has_arrows_values(Long()), has_arrows_values(Json("a int")), has_arrows_values(UUID())
+    (True, True, False)
+    """
+    has_class = isinstance(serde, Json) and serde.is_of_class
+    return not (has_class or isinstance(serde, (UUID, MessagePack, Windowed, OwnSerde)))
+
+
 def fits_spark_type(serde: Serde, text: str) -> bool:
     """Whether `serde` writes columns of a Spark type; asked of the serde itself, with no values.
 
