@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.client.store_form import parsed
 from headrace.codec.aggregate_states import decoded_states, encoded_states
-from headrace.core.accumulators import accumulators_of, exact_states
+from headrace.core.accumulators import accumulators_of, exact_of_stored
 from headrace.core.retractable import plain, restored, retractable_of
 from headrace.testing import Driver
 
@@ -35,6 +36,11 @@ WINDOWS = {
 @dataclass
 class Sale:
     amount: Decimal
+
+
+@dataclass
+class Ticket:
+    id: uuid.UUID
 
 
 FIELDS: dict[str, tuple[Any, str, Any]] = {
@@ -169,7 +175,7 @@ TIME_US = 1_700_000_000_000_000
 def test_what_older_versions_stored_as_floats_is_read_as_decimals() -> None:
     older = msgspec.msgpack.encode([0.30000000000000004, [0.30000000000000004, 2], 0.2, [0.1, 0.2], 2, TIME_US])
     accumulators = accumulators_of(NAMED, dict.fromkeys("smnd", 2))
-    states = exact_states(accumulators, decoded_states(older))
+    states = exact_of_stored(accumulators)(decoded_states(older))
     tenth, fifth = Decimal("0.1"), Decimal("0.2")
     assert states == [Decimal("0.3"), [Decimal("0.3"), 2], fifth, [tenth, fifth], 2, TIME_US]
     assert decoded_states(encoded_states(states)) == states
@@ -222,7 +228,8 @@ def test_sums_and_means_that_take_rows_out_are_those_of_the_rows_that_are_there(
 def test_decimals_that_have_too_many_digits_are_refused(bad: str) -> None:
     app = hr.App("odd", dead_letter_stream="dead")
     texts = app.stream("s", key=hr.String(), value=hr.String())
-    texts.map_values(lambda record: Decimal(record.value), value=hr.Json()).group_by_key().aggregate(sum=hr.sum("value"), last=hr.last("value"), store="x").to_stream().to("out")
+    decimals = texts.map_values(lambda record: Decimal(record.value), value=hr.Json()).group_by_key()
+    decimals.aggregate(sum=hr.sum("value"), last=hr.last("value"), store="x").to_stream().to("out")
     app.table("t", key=hr.String(), value=hr.Json(Sale)).group_by(lambda record: "all", key=hr.String()).aggregate(
         sum=hr.sum("value.amount"), store="y"
     ).to_stream().to("totals")
@@ -236,3 +243,13 @@ def test_decimals_that_have_too_many_digits_are_refused(bad: str) -> None:
         assert driver.read("out")[-1].value == {"sum": "99999999999999999999999999999999999999.5", "last": "9" * 38}
         assert driver.read("totals")[-1].value == {"sum": "0.5"}
         assert len(driver.read("dead")) == 2
+
+
+@pytest.mark.parametrize("serde", [hr.UUID(), hr.Json(Ticket)], ids=repr)
+def test_uuids_are_compared_as_their_texts(serde: Any) -> None:
+    app = hr.App("tickets")
+    field, made = ("value", lambda id_: id_) if serde == hr.UUID() else ("value.id", Ticket)
+    grouped = app.stream("s", key=hr.String(), value=serde).group_by_key()
+    grouped.aggregate(d=hr.count_distinct(field), n=hr.min(field), last=hr.last(field), store="x").to_stream().to("out")
+    found = results_of(app, [made(uuid.UUID(int=number)) for number in (2, 1, 1, 3)], 2)[-1]
+    assert found == {"d": 3, "n": str(uuid.UUID(int=1)), "last": str(uuid.UUID(int=3))}

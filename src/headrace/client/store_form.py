@@ -230,10 +230,10 @@ def _aggregates(details: str) -> dict[str, NamedAggregate]:
 
 def _named(aggregates: Mapping[str, NamedAggregate], scales: Mapping[str, int], data: bytes) -> dict[str, Any]:
     from headrace.codec.aggregate_states import decoded_states
-    from headrace.core.accumulators import accumulators_of, exact_states
+    from headrace.core.accumulators import accumulators_of, exact_of_stored
 
     accumulators = accumulators_of(aggregates, scales)
-    stored = exact_states(accumulators, decoded_states(data))[: len(aggregates)]  # a time may follow
+    stored = exact_of_stored(accumulators)(decoded_states(data))[: len(aggregates)]  # a time may follow
     states = zip(aggregates, accumulators, stored, strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}
 

@@ -5,14 +5,14 @@ Nulls are skipped by all of them, but counted by `count()` without a field. Numb
 or floats; a field without a schema may have texts and booleans beside them. Each kind has a column of its own, so that neither
 is made another and a result does not depend on which records came in one round:
 
-- `sum` adds whole numbers and decimals exactly, floats beside them. It is a whole number until a decimal comes, and a decimal
+- `sum` adds whole numbers and decimals exactly, floats beside them. It is a whole number until a decimal comes, a decimal
   until a float comes, then the float of all. A decimal keeps the scale of its field (its digits behind the point), where the
   field declares one. A record that would take the whole part out of 64 bits, a decimal beyond 38 digits, or the floats to
   infinity, is refused (`worker/operators/totals`).
 - `mean` is the same total, of any size, divided by the count: a float, of decimals too, rounded once.
-- `min` and `max` compare whole numbers, decimals and floats exactly; of equal ones either is given. Values of different kinds are in
-  the order of these kinds' names: booleans, bytes, numbers, texts. `first`, `last` and `count_distinct` keep values as they
-  came; 1 and 1.0 are not distinct.
+- `min` and `max` compare whole numbers, decimals and floats exactly; of equal ones either is given. Values of different kinds
+  are in the order of these kinds' names: booleans, bytes, numbers, texts. `first`, `last` and `count_distinct` keep values as
+  they came; 1 and 1.0 are not distinct.
 - NaN and infinity are refused by all but the counts: a sum that has met one never leaves it, and JSON, the form of
   results, has neither. To `count_distinct` all NaN are one value.
 - A count is 64 bits and not checked: a thousand million records a second would take 292 years to get there.
@@ -90,13 +90,17 @@ def _scaled(value: Any, scale: int) -> Any:
     return scaled(value, scale) if isinstance(value, Decimal) else value
 
 
-def exact_states(accumulators: Sequence[Accumulator], states: list[Any]) -> list[Any]:
-    """Stored states, in which older versions made floats of the decimals of fields that declare them."""
+def exact_of_stored(accumulators: Sequence[Accumulator]) -> Callable[[list[Any]], list[Any]]:
+    """What takes stored states, in which older versions made floats of the decimals of fields that declare them."""
     scales = [accumulator.scale for accumulator in accumulators]
-    if not any(scale is not None for scale in scales):
-        return states
-    exact = [state if scale is None else _exact(state, scale) for scale, state in zip(scales, states, strict=False)]
-    return exact + states[len(exact) :]  # a time may follow
+    if set(scales) <= {None}:
+        return _same
+
+    def exact(states: list[Any]) -> list[Any]:
+        found = [state if scale is None else _exact(state, scale) for scale, state in zip(scales, states, strict=False)]
+        return found + states[len(found) :]  # a time may follow
+
+    return exact
 
 
 def _exact(state: Any, scale: int) -> Any:

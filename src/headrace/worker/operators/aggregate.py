@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.codec.aggregate_states import decoded_states, encoded_states
-from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of, exact_states
+from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of, exact_of_stored
 from headrace.core.topology.store_forms import scales_in
 from headrace.exchange.messages import Reject
 from headrace.model import topology as t
@@ -73,6 +73,7 @@ class VectorAggregateOperator(Operator):
         assert named is not None
         self._names = list(named)
         self._accumulators: list[Accumulator] = accumulators_of(named, scales_in(node.store.form))
+        self._exact = exact_of_stored(self._accumulators)
         self._fields = fields_of(named)
         self._tables: list[Any] = []
         self._origins: list[tuple[Any, ...]] = []  # SSP, offset and rank of every row
@@ -150,7 +151,7 @@ class VectorAggregateOperator(Operator):
     def _states_of(self, groups: _Groups) -> tuple[list[State | None], Any]:
         """What is stored of the groups, and the highest times of their records."""
         count = len(self._accumulators)
-        old = [None if data is None else exact_states(self._accumulators, decoded_states(data)) for data in groups.stored]
+        old = [None if data is None else self._exact(decoded_states(data)) for data in groups.stored]
         times = [NO_TIME_US if state is None or len(state) == count else state.pop() for state in old]
         return old, np.array(times, np.int64)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isfinite
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +110,7 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
     """Scalars of any kinds; failures for values that are none, or no numbers where only these are taken."""
     if (whole := _plain_numbers(values)) is not None and (kinds <= COUNTS or pc.all(pc.is_finite(whole), min_count=0).as_py()):
         return _placed(whole, path, kinds), []
+    values = [str(value) if isinstance(value, UUID) else value for value in values]  # as in a state
     expected = "a number" if kinds & TOTALS else "a scalar"
     bad: dict[int, Exception] = {}
     by_type: dict[type, list[Any]] = {}
