@@ -165,6 +165,19 @@ def test_a_grouped_table_takes_decimals_out_again_exactly(kind: str) -> None:
         assert driver.store("x").get("all")["sum"] == Decimal("100000000.49")
 
 
+@pytest.mark.parametrize("window", [None, hr.Tumbling("1 hour")])
+def test_every_update_of_decimals_is_exact(window: Any) -> None:
+    app = hr.App("each")
+    grouped = app.stream("s", key=hr.String(), value=CENTS).group_by_key()
+    grouped = grouped if window is None else grouped.windowed_by(window)
+    table = grouped.aggregate(sum=hr.sum("value"), last=hr.last("value"), m=hr.mean("value"), store="x")
+    table.to_stream(emit="each").to("out")
+    found = results_of(app, [Decimal("0.10"), Decimal("0.20"), Decimal("100000000000000000.01")], 2)
+    assert [one["sum"] for one in found] == ["0.10", "100000000000000000.11", "100000000000000000.31"]
+    assert [one["last"] for one in found] == ["0.10", "100000000000000000.01", "0.20"]
+    assert found[2]["m"] == float(Decimal("100000000000000000.31")) / 3
+
+
 # --- states ----------------------------------------------------------------------------------------------------------
 
 NAMED = {"s": hr.sum("value"), "m": hr.mean("value"), "n": hr.max("value"), "d": hr.count_distinct("value"), "c": hr.count()}

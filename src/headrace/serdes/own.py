@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
+from inspect import isfunction
 from typing import Any, ClassVar, Generic
 
 from headrace.errors import SchemaError, SerdeError
@@ -67,7 +68,7 @@ class OwnSerde(ABC, Generic[V]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, checked in (("encode", _checked), ("encode_many", _checked_many), ("encode_arrow", _checked_many)):
-            if name in vars(cls):
+            if isfunction(vars(cls).get(name)):
                 setattr(cls, name, checked(vars(cls)[name]))
 
     def _arrow_type(self) -> pa.DataType:
@@ -79,9 +80,12 @@ class OwnSerde(ABC, Generic[V]):
         return to_arrow_type(parse_type(self.spark_type))
 
     def _typed(self, values: pa.Array) -> pa.Array:
-        """`values` as an array of the Spark type; `SerdeError` for one of another kind."""
+        """`values` as an array of the Spark type; `SerdeError` for one of another kind. Without a Spark type they come of a
+        batch function, and are what it means."""
+        if self.spark_type is None or pa.types.is_null(values.type):
+            return values
         wanted = self._arrow_type()
-        if values.type == wanted or pa.types.is_null(values.type):
+        if values.type == wanted:
             return values
         if _is_number(values.type) and _is_number(wanted):
             try:
@@ -89,7 +93,7 @@ class OwnSerde(ABC, Generic[V]):
             except pa.ArrowInvalid:  # some value does not fit: `encode` says which
                 return values
         found = from_arrow_type(values.type)
-        if found != parse_type(self.spark_type or ""):
+        if found != parse_type(self.spark_type):
             raise SerdeError(
                 f"{self.form}: expected an array of {wanted}, found {values.type}", f"cast the expression to {self.spark_type}"
             )
