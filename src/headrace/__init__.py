@@ -85,6 +85,7 @@ from headrace.errors import (
 )
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.scale import Scale
+from headrace.model.serde import Failures
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
@@ -131,8 +132,9 @@ __all__ = [
     "ListStore", "ListStoreView", "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes
-    "Serde", "OwnSerde", "Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp",
-    "Decimal", "Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "WindowedKey",
+    "Serde", "OwnSerde", "Failures",
+    "Bytes", "String", "Long", "Int", "Short", "Double", "Float", "Boolean", "UUID", "Timestamp", "Decimal",
+    "Json", "MessagePack", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed", "WindowedKey",
     # tasks, startpoints
     "SystemStreamPartition", "SystemStreamPartitionGrouper", "GroupByPartition", "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition", "GroupBySystemStreamPartitionFixedTaskNum", "AllSspsToEveryTask", "TaskName",

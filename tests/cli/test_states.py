@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from headrace.client.state_reader import StateView
 from headrace.client.store_form import StoreForm, parsed, serde_of_form, serdes_in
 from headrace.core.keys.key_layout import state_key
 from headrace.errors import StateError
+from support.world import caught_up
 
 Run = Callable[..., Any]
 SALES_BY_NUMBER = [sale(number) for number in range(SALES)]
@@ -202,6 +204,55 @@ def test_get_prints_a_value_or_rows(headrace: Run) -> None:
     found = json.loads(headrace("state", "get", "per-item", "item-0", "--json").stdout)
     by_start = {entry["window"]["start"]: entry["value"] for entry in found["entries"]}
     assert by_start["1970-01-01T00:00:00Z"] == windows_of_items()["item-0"][0]
+
+
+KEYED = """
+import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import headrace as hr
+
+
+class Celsius(hr.OwnSerde[float]):
+    form = "celsius"
+
+    def encode(self, value):
+        return str(round(value * 10)).encode()
+
+    def decode(self, data):
+        return int(data) / 10
+
+
+KEYS = {
+    "short": (hr.Short(), 3),
+    "uuid": (hr.UUID(), uuid.UUID("6f1d9a52-0c5b-4f0e-9d3e-2f8f4a1c7b60")),
+    "decimal": (hr.Decimal(5, 2), Decimal("0.10")),
+    "time": (hr.Timestamp(), datetime(2013, 1, 1, tzinfo=UTC)),
+    "own": (Celsius(), 21.5),
+}
+app = hr.App("keyed", system="log:./data")
+for name, (serde, _) in KEYS.items():
+    app.stream(name, key=serde, value=hr.Long()).group_by_key().count(store=f"n-{name}")
+"""
+
+
+def test_get_takes_keys_of_every_serde_as_texts(fresh: Run, tmp_path: Path) -> None:
+    (tmp_path / "keyed.py").write_text(KEYED)
+    keyed = load_app("keyed.py")
+    keys = runpy.run_path("keyed.py")["KEYS"]
+    with hr.open_system("log:./data") as system:
+        for name, (serde, key) in keys.items():
+            system.create_stream(name, 1)
+            system.produce(name, [(key, 1)], key=serde, value=hr.Long())
+    caught_up(keyed)
+    texts = {"short": "3", "uuid": str(keys["uuid"][1]), "decimal": "0.1", "time": "2013-01-01T00:00:00Z", "own": "21.5"}
+    found = {name: fresh("state", "get", f"n-{name}", text, "keyed.py").stdout for name, text in texts.items()}
+    assert found == dict.fromkeys(texts, "1\n")
+    assert fresh("state", "get", "n-own", '{"base64": "MjE1"}', "keyed.py").stdout == "1\n"
+    refused = fresh("state", "get", "n-own", "warm", "keyed.py")
+    assert refused.exit_code == 1 and "neither the text nor the JSON 'warm' is a value of Celsius()" in refused.stderr
+    assert "mistake in Headrace" not in refused.stderr
 
 
 def test_get_of_nothing_ends_with_1(headrace: Run) -> None:

@@ -9,10 +9,11 @@ import pickle
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ import headrace as hr
 from dsl.test_serdes import each_way
 from headrace.client.store_form import serde_of_form
 from headrace.errors import SchemaError, SerdeError, TopologyError
-from headrace.serdes.serdes import natural_serde, serde_of_annotation, serde_of_spark_type, serde_of_text
+from headrace.serdes.serdes import fits_spark_type, natural_serde, serde_of_annotation, serde_of_spark_type, serde_of_text
 from headrace.testing import Driver
 
 UUID_1 = uuid.UUID("6f1d9a52-0c5b-4f0e-9d3e-2f8f4a1c7b60")
@@ -295,3 +296,158 @@ def test_own_serdes_are_values() -> None:
     assert [index for index, _ in Celsius().decode_many(data)[1]] == [1]
     with pytest.raises(SchemaError, match="it has no `spark_type`"):
         Scaled(2).decode_arrow(data)
+
+
+class Untyped(hr.OwnSerde[Any]):
+    """Without a Spark type; what it makes of `nothing` is no bytes."""
+
+    form = "untyped"
+
+    def encode(self, value: Any) -> Any:
+        return None if value == "nothing" else repr(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return data.decode()
+
+
+class Batched(Untyped):
+    form = "batched"
+    spark_type = "bigint"
+
+    def encode_many(self, values: Any) -> Any:
+        made = [None if value == 0 else str(value).encode() for value in values]
+        return pa.array(made, pa.binary()), [(1, ValueError("one"))]
+
+
+def test_an_encode_that_gives_no_bytes_is_refused() -> None:
+    with pytest.raises(SerdeError, match="untyped: expected bytes of encode, found NoneType for 'nothing'"):
+        Untyped().encode("nothing")
+    data, failures = Untyped().encode_many(["a", None, "nothing"])
+    assert (data.to_pylist(), [at for at, _ in failures]) == ([b"'a'", None, None], [2])
+    _, failures = Batched().encode_many([0, 1, None])
+    assert [(at, str(error).splitlines()[0]) for at, error in failures] == [
+        (0, "batched: expected bytes of encode_many, found NoneType for 0"),
+        (1, "one"),
+    ]
+    assert [at for at, _ in Batched().encode_arrow(pa.array([0, 1, None]))[1]] == [0, 1]
+    app = hr.App("own", dead_letter_stream="dead")
+    app.stream("in", key=hr.String(), value=hr.String()).map_values(lambda record: record.value, value=Untyped()).to("out")
+    with Driver(app) as driver:
+        driver.send("in", "a", "nothing")
+        driver.send("in", "a", "else")
+        driver.run()
+        assert [record.value for record in driver.read("out")] == ["'else'"]
+        (dead,) = driver.read("dead")
+        assert dead.value == b"nothing" and b"expected bytes of encode" in dict(dead.headers)["headrace.error-message"]
+
+
+def test_an_own_serde_takes_columns_of_its_spark_type_alone() -> None:
+    assert Celsius().encode_arrow(pa.array([1, None]))[0].to_pylist() == [b"10", None]
+    assert Celsius().encode_arrow(pa.nulls(1))[0].to_pylist() == [None]
+    with pytest.raises(SerdeError, match="celsius: expected an array of double, found string"):
+        Celsius().encode_arrow(pa.array(["1"]))
+    assert Untyped().encode_arrow(pa.array(["1"]))[0].to_pylist() == [b"'1'"]  # of a batch function
+    fits = [fits_spark_type(serde, "bigint") for serde in (Celsius(), Untyped(), Batched())]
+    assert fits == [True, False, True] and not fits_spark_type(Celsius(), "string")
+
+    class Tags(Celsius):
+        spark_type = "array<struct<a:string>>"
+
+        def encode(self, value: Any) -> bytes:
+            return repr(value).encode()
+
+    column = pa.array([[{"a": "x"}]], pa.large_list(pa.field("item", pa.struct([("a", pa.large_string())]))))
+    assert Tags().encode_arrow(column)[0].to_pylist() == [b"[{'a': 'x'}]"]
+
+
+# --- classes with fields that Spark has no type for ---------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Order:
+    a: int
+    id: uuid.UUID
+    price: decimal.Decimal
+    tags: set[str]
+    pair: tuple[int, int]
+    sizes: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass
+class Part:
+    n: int
+    size: int | str
+
+
+@dataclasses.dataclass
+class Mixed:
+    a: int
+    either: int | str
+    part: Part
+    parts: list[Part]
+    odd: tuple[int, str]
+    anything: Any = None
+
+
+ORDER = Order(1, UUID_1, decimal.Decimal("1.50"), {"x"}, (1, 2), (0.5,))
+ORDER_TYPE = "struct<a:bigint,id:string,price:decimal(38,18),tags:array<string>,pair:array<bigint>,sizes:array<double>>"
+MIXED = Mixed(2, "x", Part(1, "s"), [Part(2, 3)], (1, "x"), {"b": 1})
+
+
+@pytest.mark.parametrize("make", [hr.Json, hr.MessagePack])
+def test_fields_of_a_class_have_the_spark_types_that_there_are(make: Any) -> None:
+    serde = make(Order)
+    assert serde.spark_type == ORDER_TYPE
+    data = serde.encode_many([ORDER, None])[0]
+    column, failures = serde.decode_arrow(data)
+    row = {"a": 1, "id": str(UUID_1), "price": decimal.Decimal("1.5"), "tags": ["x"], "pair": [1, 2], "sizes": [0.5]}
+    assert (column.to_pylist(), failures) == ([row, None], [])
+    again, failures = serde.encode_arrow(column)
+    assert failures == [] and serde.decode(again[0].as_py()) == ORDER
+    small = dataclasses.replace(ORDER, price=decimal.Decimal("1.5"))
+    assert again.to_pylist() == [serde.encode(small), None]  # no zeros come in
+    long = dataclasses.replace(ORDER, price=decimal.Decimal("1e-19"))
+    column, failures = serde.decode_arrow(serde.encode_many([ORDER, long])[0])
+    assert column.to_pylist() == [row, None] and [at for at, _ in failures] == [1]
+
+
+@pytest.mark.parametrize("make", [hr.Json, hr.MessagePack])
+def test_fields_without_a_spark_type_are_left_out_and_never_lost(make: Any) -> None:
+    serde = make(Mixed)
+    assert serde.spark_type == "struct<a:bigint,part:struct<n:bigint>,parts:array<struct<n:bigint>>>"
+    assert set(serde.untyped_fields) == {"either", "part.size", "parts.size", "odd", "anything"}
+    data = serde.encode_many([MIXED])[0]
+    assert serde.decode_many(data) == ([MIXED], [])
+    column, failures = serde.decode_arrow(data)
+    assert (column.to_pylist(), failures) == ([{"a": 2, "part": {"n": 1}, "parts": [{"n": 2}]}], [])
+    with pytest.raises(SerdeError, match=r"Spark does not see either \(a union has no one type\)"):
+        serde.encode_arrow(column)
+    assert not fits_spark_type(serde, serde.spark_type)
+    assert pickle.loads(pickle.dumps(serde)).spark_type == serde.spark_type
+
+
+def test_a_typed_dict_with_a_loose_field_keeps_its_bytes() -> None:
+    class Trip(TypedDict):
+        to: str
+        id: uuid.UUID
+        either: int | str
+
+    trip = {"to": "a", "id": UUID_1, "either": 1}
+    text = f'{{"either":1,"id":"{UUID_1}","to":"a"}}'
+    assert hr.Json(Trip).encode(trip) == text.encode()  # sorted, as before it had a Spark type
+    assert hr.Json(Trip).spark_type == "struct<id:string,to:string>"
+
+
+def test_a_record_function_behind_a_batch_has_instances_and_uuids() -> None:
+    @hr.batch
+    def kept(rows: pa.RecordBatch) -> pa.Array:
+        return pc.is_valid(rows.column("value"))
+
+    app = hr.App("instances")
+    app.stream("mixed", key=hr.UUID(), value=hr.Json(Mixed)).filter(kept).map_values(
+        lambda record: f"{type(record.key).__name__} {record.value.either}", value=hr.String()
+    ).to("out")
+    with Driver(app) as driver:
+        driver.send("mixed", UUID_1, MIXED)
+        driver.run()
+        assert [record.value for record in driver.read("out")] == ["UUID x"]

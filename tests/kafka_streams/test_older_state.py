@@ -35,7 +35,7 @@ def test_counts_with_and_without_a_time_are_read() -> None:
 @pytest.mark.parametrize("state", [[2, 5], [2, 5, 1_000]])
 def test_named_aggregates_with_and_without_a_time_are_read(state: list[int]) -> None:
     named = store_form._aggregates("n=count,t=sum(value:bigint)")
-    assert store_form._named(named, msgspec.msgpack.encode(state)) == {"n": 2, "t": 5}
+    assert store_form._named(named, {}, msgspec.msgpack.encode(state)) == {"n": 2, "t": 5}
 
 
 def test_entries_without_times_have_the_lowest() -> None:

@@ -152,7 +152,7 @@ def test_a_mean_is_exact_where_its_total_is_beyond_64_bits(per_round: int) -> No
 
 
 def test_the_state_of_a_mean_keeps_every_digit() -> None:
-    (mean,) = accumulators_of({"m": NamedAggregate("mean", "value")})
+    (mean,) = accumulators_of({"m": NamedAggregate("mean", "value")}, {})
     state = [INT64_MAX, 1]
     for _ in range(999):
         state = mean.merged(state, [INT64_MAX, 1])

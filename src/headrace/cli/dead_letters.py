@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from headrace.cli.json_values import native, plain, text_of_bytes
+from headrace.cli.json_values import plain, text_of_bytes
 from headrace.cli.output import counted, print_json, print_table, report, say
 from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, not_files, whole_number, with_options
@@ -20,6 +20,7 @@ from headrace.client.letters import LetterFilter
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.durations import time_us
 from headrace.model.serde import Serde
+from headrace.serdes.plain_values import value_of_json
 
 if TYPE_CHECKING:
     from headrace.client.dead_letters import Corrected, DeadLetters
@@ -264,4 +265,4 @@ def _encoded(value: Any, serde: Serde | None) -> bytes | None:
     if value is None:
         return None
     chosen = serde or Bytes()
-    return chosen.encode(native(value, chosen))
+    return chosen.encode(value_of_json(value, chosen))

@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, SerdeError
 from headrace.model.durations import time_text, time_us
 from headrace.model.serde import Serde
 from headrace.record import Record
+from headrace.serdes.plain_values import bytes_of, exact_json, keeps_digits, value_of_json
 from headrace.serdes.scalars import Bytes
 from headrace.serdes.windowed import TIMES_BYTES, Windowed, WindowedKey
 
@@ -24,6 +25,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
 _YEAR_2200_US = 7_258_118_400_000_000
 _KINDS = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _TOO_DEEP = "it is nested too deeply"
+_RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def plain(value: Any) -> Any:
@@ -95,10 +97,11 @@ def line_of_record(record: Record) -> bytes:
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
     """A line of JSON as an encoded record for a stream of so many partitions; `SerdeError` names the line and what it lacks."""
     try:
-        fields = _fields_of(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
+        text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        fields = _fields_of(text)
         return Record(
-            key=_encoded("key", fields.get("key"), key),
-            value=_encoded("value", fields.get("value"), value),
+            key=_encoded("key", _exact("key", fields, text, key), key),
+            value=_encoded("value", _exact("value", fields, text, value), value),
             timestamp_us=_time(fields.get("timestamp")),
             headers=_headers(fields.get("headers")),
             partition=_partition(fields.get("partition"), partitions),
@@ -128,45 +131,24 @@ def _fields_of(line: bytes) -> dict[str, Any]:
     return fields
 
 
+def _exact(side: str, fields: dict[str, Any], line: bytes, serde: Serde) -> Any:
+    """A field with all digits of its numbers, where its serde keeps them."""
+    if fields.get(side) is None or not keeps_digits(serde):
+        return fields.get(side)
+    return exact_json(bytes(_RAW.decode(line)[side]), serde)
+
+
 def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
     if value is None:
         return None
     try:
-        return serde.encode(native(value, serde))
+        return serde.encode(value_of_json(value, serde))
     except HeadraceError as error:
         raise SerdeError(f"{side}: {error.message}") from None
     except RecursionError:
         raise SerdeError(f"{side}: {_TOO_DEEP}") from None
     except Exception as error:  # a serde of the user's: anything may come
         raise SerdeError(f"{side}: {type(error).__name__}: {error}") from None
-
-
-def native(value: Any, serde: Serde) -> Any:
-    """What the serde takes, of what JSON has."""
-    if isinstance(serde, Bytes):
-        return bytes_of(value)
-    if isinstance(serde, Windowed):
-        if not isinstance(value, dict) or set(value) != {"key", "start", "end"}:
-            raise SerdeError(f'expected {{"key", "start", "end"}}, found {value!r:.60}')
-        return WindowedKey(native(value["key"], serde.inner), time_us(value["start"]), time_us(value["end"]))
-    if serde.form == "double" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
-
-
-def bytes_of(value: Any) -> bytes:
-    """
-    >>> bytes_of("abc"), bytes_of({"base64": "/w=="})
-    (b'abc', b'\\xff')
-    """
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except ValueError as error:  # binascii.Error is one; another is text that is not even ASCII
-            raise SerdeError(f"base64 {value['base64']!r:.60}: {error}") from None
-    raise SerdeError(f'expected a text or {{"base64": ...}}, found {value!r:.60}', "name another serde, such as json")
 
 
 def _time(value: Any) -> int | None:

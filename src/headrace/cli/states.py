@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from headrace.cli.json_values import native, plain
+from headrace.cli.json_values import plain
 from headrace.cli.output import EXIT_ERROR, counted, fail, iso, print_json, print_table, report, say
 from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, opened
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.serde import Serde
+from headrace.serdes.plain_values import value_of_text
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores;
   python -c 'import pandas; print(pandas.read_parquet("delays.parquet"))'
 """
 
+_WINDOW_HINT = 'write it as JSON: \'{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}\''
+
 StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help="The store's name, as `headrace describe` shows it.")]
 
 
@@ -45,7 +48,13 @@ StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help="The store's
 def get(
     target: Target,
     store: StoreArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON where the keys are JSON or of windows.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help='The key as a text, as JSON where keys are JSON, MessagePack or of windows; or {"base64": ...}, its bytes.',
+        ),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Read a store by key, as committed, while the job runs or not. All windows of the key, if the store has windows.
@@ -178,23 +187,15 @@ def key_of_text(text: str, serde: Serde) -> Any:
     >>> key_of_text("7", Long()), key_of_text("7", String())
     (7, '7')
     """
-    if isinstance(serde, Windowed):
-        try:
-            return native(msgspec.json.decode(text), serde)
-        except (HeadraceError, msgspec.DecodeError) as error:
-            raise ConfigError(
-                f"key {text!r}: expected the key of a window (`{serde.form}`), found something else: {error}",
-                'write it as JSON: \'{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}\'',
-            ) from None
-    kinds: dict[str, Any] = {"long": int, "int": int, "double": float, "bytes": str.encode, "string": str}
+    hint = _WINDOW_HINT if isinstance(serde, Windowed) else None
     try:
-        if serde.form in kinds:
-            return kinds[serde.form](text)
-        if serde.form.partition("<")[0] == "json":
-            return serde.decode(text.encode())
-    except (ValueError, msgspec.DecodeError) as error:
-        raise ConfigError(f"key {text!r}: expected `{serde.form}`, found something else: {error}") from None
-    return text
+        key = value_of_text(text, serde)
+        serde.encode(key)  # so that what is wrong with it is said here
+    except RecursionError:
+        raise ConfigError(f"key {text!r:.60}: it is nested too deeply", "give a key with fewer lists and maps in one another") from None
+    except HeadraceError as error:
+        raise ConfigError(f"key {text!r:.200}: {error.message}", error.hint or hint) from None
+    return key
 
 
 def entry_document(entry: StoredEntry) -> dict[str, Any]:

@@ -32,8 +32,8 @@ LIST_EXAMPLES = "headrace stream list --system log:./data"
 DESCRIBE_EXAMPLES = "headrace stream describe flights"
 DELETE_EXAMPLES = "headrace stream delete flights --yes"
 PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
-and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is ignored: the output of `consume` can be
-produced again, and gets new offsets. Examples:
+and "partition" may be there. Bytes are a text, or {"base64": ...}; UUIDs, times and decimals are texts. "offset" is ignored:
+the output of `consume` can be produced again, and gets new offsets. Examples:
 
 \b
   echo '{"key": "N1", "value": {"carrier": "UA"}}' | headrace stream produce flights --key string --value json

@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.core.keys.key_layout import TIME_BYTES, time_from
 from headrace.core.topology.program import Program
-from headrace.core.topology.store_forms import aggregates_in, parts_of
+from headrace.core.topology.store_forms import aggregates_in, parts_of, scales_in
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
@@ -137,11 +137,11 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     if kind == "count":
         decode, result = _count, Long()
     elif kind == "named":
-        decode = partial(_named, _aggregates(details))
+        decode = partial(_named, _aggregates(details), scales_in(text))
     elif kind == "table-count":
         decode, result = _table_count, Long()
     elif kind == "table-named":
-        decode = partial(_table_named, _aggregates(details))
+        decode = partial(_table_named, _aggregates(details), scales_in(text))
     size_us = parts.size_us if parts.length_us is None else parts.length_us
     if parts.begin_us is not None:
         size_us = END_US - parts.begin_us
@@ -228,21 +228,24 @@ def _aggregates(details: str) -> dict[str, NamedAggregate]:
     return found
 
 
-def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
-    from headrace.core.accumulators import accumulators_of
+def _named(aggregates: Mapping[str, NamedAggregate], scales: Mapping[str, int], data: bytes) -> dict[str, Any]:
+    from headrace.codec.aggregate_states import decoded_states
+    from headrace.core.accumulators import accumulators_of, exact_of_stored
 
-    stored = msgspec.msgpack.decode(data)[: len(aggregates)]  # a time may follow
-    states = zip(aggregates, accumulators_of(aggregates), stored, strict=True)
+    accumulators = accumulators_of(aggregates, scales)
+    stored = exact_of_stored(accumulators)(decoded_states(data))[: len(aggregates)]  # a time may follow
+    states = zip(aggregates, accumulators, stored, strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}
 
 
 def _table_count(data: bytes) -> int:
-    count: int = _table_named({"count": NamedAggregate("count")}, data)["count"]
+    count: int = _table_named({"count": NamedAggregate("count")}, {}, data)["count"]
     return count
 
 
-def _table_named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
+def _table_named(aggregates: Mapping[str, NamedAggregate], scales: Mapping[str, int], data: bytes) -> dict[str, Any]:
     from headrace.core.retractable import restored, retractable_of
 
-    states = zip(aggregates.items(), restored(msgspec.msgpack.decode(data)), strict=True)
-    return {name: retractable_of(aggregate).result(state) for (name, aggregate), state in states}
+    own = {name: retractable_of(aggregate, scales.get(name)) for name, aggregate in aggregates.items()}
+    states = zip(own.items(), restored(msgspec.msgpack.decode(data)), strict=True)
+    return {name: each.result(each.exact(state)) for (name, each), state in states}

@@ -30,7 +30,8 @@ def count(field: str | None = None) -> NamedAggregate:
 def sum(field: str) -> NamedAggregate:  # noqa: A001 - the word that everyone knows it by
     """The sum of `field`; null where it is null in every record.
 
-    Exact for whole numbers; a record that would take it out of 64 bits is refused, and the sum stays as it was.
+    Exact for whole numbers and decimals; a record that would take it out of 64 bits, or a decimal beyond 38 digits, is refused,
+    and the sum stays as it was. Of decimals it is one, with the scale that the field declares.
     """
     return NamedAggregate("sum", _checked("sum", field))
 
@@ -38,7 +39,7 @@ def sum(field: str) -> NamedAggregate:  # noqa: A001 - the word that everyone kn
 def mean(field: str) -> NamedAggregate:
     """The mean of `field` over the records in which it is not null.
 
-    Of whole numbers it is the exact total, of whatever size, divided once.
+    Of whole numbers and decimals it is the exact total, of whatever size, divided once: a float.
     """
     return NamedAggregate("mean", _checked("mean", field))
 

@@ -276,7 +276,7 @@ def _result_type(aggregate: NamedAggregate, found: SparkType | None) -> SparkTyp
 
 def _field_type(aggregate: NamedAggregate, value: Serde | None, operator: str) -> SparkType | None:
     """The type of the field that is aggregated; None where it is not known, or is no field of the value."""
-    if aggregate.field is None or value is None or value.spark_type is None:
+    if aggregate.field is None or value is None or value.spark_type is None or getattr(value, "is_loose", False):
         return None
     head, *path = aggregate.field.split(".")
     if head != "value":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-Failures = list[tuple[int, Exception]]
+Failures = list[tuple[int, Exception]]  # places in the batch, in their order, and why there is nothing there
 
 
 def of_stream(serde: Any, stream: str, part: str) -> Any:

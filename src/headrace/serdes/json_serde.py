@@ -6,7 +6,7 @@ and never a null or a default (api.md "Serdes"). msgspec reads and writes; `json
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -22,7 +22,7 @@ from headrace.serdes.ddl import SparkType, StructType
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
-from headrace.serdes.json_types import ordered, type_of_class
+from headrace.serdes.json_types import ClassType, lacks_fields, ordered, type_of_class, without_zeros
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
@@ -46,7 +46,7 @@ class Json(Generic[V]):
     keys. Keys that other programs write are taken as the bytes that they are.)
     """
 
-    __slots__ = ("_codec", "_given", "_type")
+    __slots__ = ("_codec", "_given", "_of_class", "_type")
 
     @overload
     def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
@@ -56,6 +56,7 @@ class Json(Generic[V]):
     def __init__(self, T: Any = None) -> None:  # noqa: N803
         self._given: Any = None
         self._type: SparkType | None = None
+        self._of_class = ClassType(None)
         if isinstance(T, str):
             self._type = ddl.parse_type(T)
         elif isinstance(T, SparkType):
@@ -63,8 +64,9 @@ class Json(Generic[V]):
         elif type(T).__module__.startswith("pyspark.sql") and hasattr(T, "jsonValue"):
             self._type = ddl.type_of_spark_json(T.jsonValue())
         elif T is not None:
-            self._given, self._type = T, type_of_class(T)
-        self._codec = _codec_of(self._given, self._type)
+            self._given, self._of_class = T, type_of_class(T)
+            self._type = self._of_class.type
+        self._codec = _codec_of(self._given, None if self.is_loose else self._type)  # the bytes have all fields
 
     @property
     def form(self) -> str:
@@ -81,6 +83,21 @@ class Json(Generic[V]):
     def schema(self) -> SparkType | None:
         """The type that every value has, None without a schema."""
         return self._type
+
+    @property
+    def is_of_class(self) -> bool:
+        """Whether its values are instances of a class, or TypedDicts."""
+        return self._given is not None
+
+    @property
+    def untyped_fields(self) -> Mapping[str, str]:
+        """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
+        return self._of_class.untyped
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether its Spark type is not all that its class says: see `ClassType`."""
+        return self._of_class.is_loose
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Json) and (self._given, self._type) == (other._given, other._type)
@@ -196,7 +213,7 @@ class Json(Generic[V]):
         `SchemaError`.
         """
         schema = self._type
-        if schema is None:
+        if schema is None or self.is_loose:  # the fields as they are, and all of them
             return None
         steps = {path: _steps(schema, path) for path in paths}
         rows, failures = self._typed_rows(data, schema)
@@ -210,6 +227,8 @@ class Json(Generic[V]):
         return columns, failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        if self.untyped_fields:
+            raise lacks_fields(self)
         schema = ddl.from_arrow_type(values.type) if self._type is None else self._type
         values = as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
@@ -218,12 +237,12 @@ class Json(Generic[V]):
             return self._encode_arrow_each(values, schema)
         if self._given is None:
             return parted(self._codec.text.of(rows, are_finite=True, as_lines=True), values.is_null().to_pylist()), []
-        return self.encode_many(pythons(rows, schema))
+        return self.encode_many([without_zeros(row) if self.is_loose else row for row in pythons(rows, schema)])
 
     def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[pa.Array, Failures]:
         def one(index: int) -> bytes | None:
             value = pythons(encodables(values.slice(index, 1), schema), schema)[0]
-            return None if value is None else self.encode(value)
+            return None if value is None else self.encode(without_zeros(value) if self.is_loose else value)
 
         return encoded_each(one, range(len(values)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, overload
 
 import msgspec
@@ -13,9 +13,8 @@ from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
 from headrace.serdes.binary_arrays import as_array, as_binary
-from headrace.serdes.ddl import SparkType
 from headrace.serdes.deferred import pa
-from headrace.serdes.json_types import name_of_class, type_of_class
+from headrace.serdes.json_types import ClassType, lacks_fields, name_of_class, type_of_class, without_zeros
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
@@ -31,7 +30,7 @@ class MessagePack(Generic[V]):
     of dicts sorted. One value and nothing after it.
     """
 
-    __slots__ = ("_decoder", "_given", "_type")
+    __slots__ = ("_decoder", "_given", "_of_class")
 
     @overload
     def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
@@ -40,7 +39,7 @@ class MessagePack(Generic[V]):
 
     def __init__(self, T: Any = None) -> None:  # noqa: N803
         self._given = T
-        self._type: SparkType | None = None
+        self._of_class = ClassType(None)
         if T is None:
             self._decoder = msgspec.msgpack.Decoder()
             return
@@ -49,7 +48,7 @@ class MessagePack(Generic[V]):
                 f"MessagePack({T!r}): expected a class",
                 "give a msgspec.Struct, a dataclass, a TypedDict, or nothing for any value",
             )
-        self._type = type_of_class(T)
+        self._of_class = type_of_class(T)
         self._decoder = msgspec.msgpack.Decoder(T)
 
     @property
@@ -58,7 +57,17 @@ class MessagePack(Generic[V]):
 
     @property
     def spark_type(self) -> str | None:
-        return None if self._type is None else ddl.to_ddl(self._type)
+        return None if self._of_class.type is None else ddl.to_ddl(self._of_class.type)
+
+    @property
+    def untyped_fields(self) -> Mapping[str, str]:
+        """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
+        return self._of_class.untyped
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether its Spark type is not all that its class says: see `ClassType`."""
+        return self._of_class.is_loose
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MessagePack) and self._given == other._given
@@ -94,18 +103,30 @@ class MessagePack(Generic[V]):
         return each(self.decode, as_binary(data).to_pylist())
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        if self.untyped_fields:
+            raise lacks_fields(self)
         given = self._given
         rows = as_array(values).to_pylist()
+        rows = list(map(without_zeros, rows)) if self.is_loose else rows
         if given is None:
             return self.encode_many(rows)
         return encoded_each(lambda row: self.encode(msgspec.convert(row, given)), rows)
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        if self._type is None:
+        spark_type = self._of_class.type
+        if spark_type is None:
             raise SchemaError(
                 f"{self!r}: its values have no one Spark type, and so no Arrow column",
                 "name a class: MessagePack(Flight)",
             )
         values, failures = self.decode_many(data)
         rows = [None if value is None else msgspec.to_builtins(value, builtin_types=_ARROW_TAKES) for value in values]
-        return pa.array(rows, ddl.to_arrow_type(self._type)), failures
+        arrow_type = ddl.to_arrow_type(spark_type)
+        try:
+            return pa.array(rows, arrow_type), failures
+        except pa.ArrowException:  # a decimal has too many digits: whose?
+            wrong = each(lambda row: pa.array([row], arrow_type), rows)[1]
+            for at, _ in wrong:
+                rows[at] = None
+            more: Failures = [(at, SerdeError(f"{self.form}: {error}")) for at, error in wrong]
+            return pa.array(rows, arrow_type), sorted([*failures, *more], key=lambda failure: failure[0])

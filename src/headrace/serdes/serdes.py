@@ -20,6 +20,7 @@ from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.logical import UUID, Decimal, Timestamp
 from headrace.serdes.messagepack import MessagePack
+from headrace.serdes.own import OwnSerde
 from headrace.serdes.scalars import Boolean, Bytes, Double, Float, Int, Long, Short, String
 from headrace.serdes.windowed import Windowed, WindowedKey
 
@@ -87,12 +88,36 @@ def serde_of_spark_type(text: str) -> Serde | None:
     return _BY_SPARK_TYPE.get(spark_type.lower()) or decimal_of(spark_type.lower())
 
 
+def type_in_spark(serde: Serde | None) -> str:
+    """The type of a column with the values of a serde, in DDL. Without a Spark type it has their bytes, of JSON the text.
+
+    >>> type_in_spark(Long()), type_in_spark(Json()), type_in_spark(MessagePack()), type_in_spark(None)
+    ('bigint', 'string', 'binary', 'binary')
+    """
+    if serde is None or serde.spark_type is None:
+        return "string" if isinstance(serde, Json) else "binary"
+    return serde.spark_type
+
+
+def has_arrows_values(serde: Serde | None) -> bool:
+    """Whether the values of a serde are those that an Arrow column of its Spark type gives: not so instances of classes, UUIDs
+    (texts there), keys of windows, and what one's own serde makes.
+
+    >>> has_arrows_values(Long()), has_arrows_values(Json("a int")), has_arrows_values(UUID())
+    (True, True, False)
+    """
+    has_class = isinstance(serde, Json) and serde.is_of_class
+    return not (has_class or isinstance(serde, (UUID, MessagePack, Windowed, OwnSerde)))
+
+
 def fits_spark_type(serde: Serde, text: str) -> bool:
     """Whether `serde` writes columns of a Spark type; asked of the serde itself, with no values.
 
     >>> fits_spark_type(Long(), "int"), fits_spark_type(Long(), "string")
     (True, False)
     """
+    if isinstance(serde, OwnSerde) and serde.spark_type is None:
+        return False  # whatever type it is
     try:
         arrow_type = pa.null() if text.strip().lower() == "void" else to_arrow_type(parse_type(text))
         serde.encode_arrow(pa.array([], arrow_type))

@@ -18,6 +18,7 @@ from headrace.codec.record_batches import HEADERS_TYPE, header_tuples
 from headrace.errors import SerdeError
 from headrace.model.serde import Failures, Serde
 from headrace.record import Record
+from headrace.serdes.serdes import has_arrows_values
 
 
 class Field:
@@ -39,10 +40,11 @@ class Field:
     def objects(self) -> tuple[list[Any], Failures]:
         """Python values; at a failure the value is None."""
         if self._objects is None:
-            if self.typed is not None:
+            if self.typed is not None and has_arrows_values(self.serde):
                 self._objects = self.typed.to_pylist()
             else:
-                objects, failures = _serde(self).decode_many(self.raw)
+                raw, failures = self.bytes()
+                objects, failures = ([None] * len(self), failures) if failures else _serde(self).decode_many(raw)
                 if failures:
                     return objects, failures
                 self._objects = objects

@@ -22,6 +22,7 @@ from headrace.core.topology.program import EndpointSide
 from headrace.errors import TopologyError
 from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
+from headrace.serdes.serdes import type_in_spark
 
 HEADERS = "array<struct<name:string,value:binary>>"
 READER_COLUMNS = (
@@ -48,14 +49,7 @@ _whole_of: dict[str, Callable[[Any], Any]] = {
 
 
 def reader_schema(source: Source) -> str:
-    return f"{READER_COLUMNS}, key {spark_type(source.key)}, value {spark_type(source.value)}"
-
-
-def spark_type(serde: Any) -> str:
-    """The Spark type of a serde's values; JSON without a schema is its text."""
-    if serde is None:
-        return "binary"
-    return serde.spark_type or "string"
+    return f"{READER_COLUMNS}, key {type_in_spark(source.key)}, value {type_in_spark(source.value)}"
 
 
 def opened(read: Any) -> Any:
@@ -173,9 +167,8 @@ def _analysed(rows: Any, operator: str, function: Function, source: Source, make
         made.schema  # noqa: B018  (asks Spark to analyse the plan)
         return made
     except PySparkException as error:
-        sides = {"key": source.key, "value": source.value}
-        untyped = frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
-        raise refused(operator, function.label, function.given_at, error, rows, untyped) from None
+        sides = {name: serde for name, serde in (("key", source.key), ("value", source.value)) if serde is not None}
+        raise refused(operator, function.label, function.given_at, error, rows, sides) from None
 
 
 def _transformed(rows: Any, node: Transform, source: Source) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,15 +37,31 @@ def _modules_of_functions(program: Any) -> Iterator[ModuleType]:
         for name in node.__dataclass_fields__:
             body = getattr(node, name)
             body = getattr(body, "body", body)
-            module = sys.modules.get(getattr(body, "__module__", None) or "")
-            if module is not None and _is_users(module):
-                yield module
+            for part in _parts_of(body):
+                module = sys.modules.get(getattr(part, "__module__", None) or "")
+                if module is not None and _is_users(module):
+                    yield module
+
+
+def _parts_of(body: Any) -> Iterator[Any]:
+    """A function, and what it is made of where it is a `functools.partial`, whose own module is Python's."""
+    yield body
+    if isinstance(body, partial):
+        for part in (body.func, *body.args, *body.keywords.values()):
+            yield from _parts_of(part)
 
 
 def _is_users(module: ModuleType) -> bool:
-    if module.__name__.split(".")[0] == "headrace":
+    """Whether a module is written by the user, in Python: what is compiled has no functions that could travel by value."""
+    top = module.__name__.partition(".")[0]
+    if top == "headrace":
         return False
-    file = getattr(module, "__file__", None) or ""
+    file = getattr(module, "__file__", None)
+    if file is None:  # built into Python or a part of a compiled package; else a notebook or a program has made it
+        package = sys.modules.get(top, module)
+        return top not in sys.stdlib_module_names and (package is module or _is_users(package))
+    if file.endswith(tuple(EXTENSION_SUFFIXES)):
+        return False
     return "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix)
 
 

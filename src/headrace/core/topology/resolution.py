@@ -138,9 +138,18 @@ def _check_declared(node: Any, types: tuple[str, str], fits: Callable[[Serde, st
             raise TopologyError(
                 f"{node.name}{given_at and f' ({given_at})'}: its {part} is of Spark's type {spark_type}, and the serde "
                 f"that it declares, {serde!r}, does not take that type",
-                f"leave {part}= out, so that the serde follows from the type, or cast the expression to "
-                f"{serde.spark_type or 'a type that JSON has'}",
+                _instead(serde, part),
             )
+
+
+def _instead(serde: Serde, part: str) -> str:
+    """What to do where a serde does not take what an expression gives."""
+    leave_out = f"leave {part}= out, so that the serde follows from the type"
+    if untyped := getattr(serde, "untyped_fields", None):
+        return f"{leave_out}, or use a function: Spark does not see its {', '.join(untyped)}"
+    if serde.spark_type is None and not serde.form.startswith("json"):
+        return f"{leave_out}, or use a function: it has no Spark type (`spark_type`)"
+    return f"{leave_out}, or cast the expression to {serde.spark_type or 'a type that JSON has'}"
 
 
 def _serde(node: t.Node, part: str, spark_type: str, serde_of_type: Callable[[str], Serde | None]) -> Serde:

@@ -14,6 +14,7 @@ _FORM = re.compile(
     r"|unlimited/(?P<begin>-?\d+)us))?",
     re.DOTALL,
 )
+_DECIMAL = re.compile(r":decimal\(\d+,(\d+)\)\)$")  # the type behind an aggregate's field
 UNKNOWN = "spark"  # in place of a serde: what Spark's type will say
 _KINDS = {
     "count": "counts",
@@ -118,6 +119,18 @@ def _serdes(old: FormParts, new: FormParts) -> Iterator[str]:
         follows = part == "values" and old.what != new.what
         if before != now and UNKNOWN not in (before, now) and not follows:
             yield f"its {part} were `{before}`, are `{now}`"
+
+
+def scales_in(form: str) -> dict[str, int]:
+    """Of the aggregates of decimal fields in a store's form how many digits their fields have behind the point.
+
+    >>> scales_in("named n=count,m=max(value.a:decimal(4,2)),s=sum(value.b:bigint) key=string value=json")
+    {'m': 2}
+    """
+    parts = parts_of(form)
+    found = {} if parts is None else aggregates_in(parts.details)
+    matches = {name: _DECIMAL.search(aggregate) for name, aggregate in found.items()}
+    return {name: int(match[1]) for name, match in matches.items() if match is not None}
 
 
 def _details(old: FormParts, new: FormParts) -> Iterator[str]:

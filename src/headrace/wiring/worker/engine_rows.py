@@ -21,6 +21,7 @@ from headrace.core.topology.program import Program
 from headrace.errors import TopologyError
 from headrace.exchange.messages import RAW, ContainerPlan, Reject, decoded_plan
 from headrace.model.topology import Source
+from headrace.serdes.serdes import type_in_spark
 from headrace.wiring.worker.entry import run_planned
 from headrace.wiring.worker.fetched_ranges import FetchedRanges
 from headrace.wiring.worker.log_worker import records_of
@@ -161,7 +162,7 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
     if failures:
         failed = np.isin(np.arange(len(data)), [i for i, _ in failures])
         data = pc.if_else(pa.array(failed), pa.scalar(None, pa.binary()), data)
-    return data.cast(pa.string()), failures
+    return (data.cast(pa.string()) if type_in_spark(serde) == "string" else data), failures
 
 
 def run_prepared(

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
+from headrace.codec.aggregate_states import decoded_states, encoded_states
+from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of, exact_of_stored
+from headrace.core.topology.store_forms import scales_in
 from headrace.exchange.messages import Reject
 from headrace.model import topology as t
 from headrace.model.windows import TimeWindows, UnlimitedWindows, Windows, skips_null_values
@@ -71,7 +72,8 @@ class VectorAggregateOperator(Operator):
         named = node.named if node.kind is t.AggregateKind.NAMED else {"count": t.NamedAggregate("count")}
         assert named is not None
         self._names = list(named)
-        self._accumulators: list[Accumulator] = accumulators_of(named)
+        self._accumulators: list[Accumulator] = accumulators_of(named, scales_in(node.store.form))
+        self._exact = exact_of_stored(self._accumulators)
         self._fields = fields_of(named)
         self._tables: list[Any] = []
         self._origins: list[tuple[Any, ...]] = []  # SSP, offset and rank of every row
@@ -148,8 +150,8 @@ class VectorAggregateOperator(Operator):
 
     def _states_of(self, groups: _Groups) -> tuple[list[State | None], Any]:
         """What is stored of the groups, and the highest times of their records."""
-        decode, count = msgspec.msgpack.Decoder(list[Any]).decode, len(self._accumulators)
-        old = [None if s is None else decode(s) for s in groups.stored]
+        count = len(self._accumulators)
+        old = [None if data is None else self._exact(decoded_states(data)) for data in groups.stored]
         times = [NO_TIME_US if state is None or len(state) == count else state.pop() for state in old]
         return old, np.array(times, np.int64)
 
@@ -190,9 +192,9 @@ class VectorAggregateOperator(Operator):
         if exact is not None:
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
-        encode, highest = msgspec.msgpack.Encoder().encode, np.maximum(times, groups.times)
+        highest = np.maximum(times, groups.times)
         stored = list(zip(*states, highest.tolist(), strict=True))
-        self._keep(groups, lambda place: encode(stored[place]))
+        self._keep(groups, lambda place: encoded_states(stored[place]))
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
         self._done(groups, groups.table, Field(self.node.value, objects=values), highest, origins)
 
@@ -206,8 +208,8 @@ class VectorAggregateOperator(Operator):
             before = now[number]
             after = now[number] = part if before is None else merged_states(self._accumulators, before, part)
             values.append(result_of(self._names, self._accumulators, after))
-        encode, newest = msgspec.msgpack.Encoder().encode, np.maximum(times, groups.times).tolist()
-        self._keep(groups, lambda place: encode([*(now[place] or ()), newest[place]]))
+        newest = np.maximum(times, groups.times).tolist()
+        self._keep(groups, lambda place: encoded_states([*(now[place] or ()), newest[place]]))
         highest = running_highest(numbers, table["time"].to_numpy(), times)
         self._done(groups, table, Field(self.node.value, objects=values), highest, origins)
 

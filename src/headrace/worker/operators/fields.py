@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from math import isfinite
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.accumulators import COUNTS, INT64_MAX, INT64_MIN, OF_TYPE, REAL, TOTALS
+from headrace.core.accumulators import COUNTS, DECIMAL, DIGITS, ENDS, INT64_MAX, INT64_MIN, OF_TYPE, REAL, TOTALS
+from headrace.core.decimals import DIGITS_MAX, checked_decimal
 from headrace.errors import OutOfRangeError
 from headrace.model.serde import Failures
 from headrace.worker.rows import Rows
@@ -82,7 +85,8 @@ def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Fai
         return _of_objects(array, path, kinds)
     array, failures = _comparable(array, path)
     kind = array.type
-    if kinds & TOTALS and not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if kinds & TOTALS and not (pa.types.is_null(kind) or is_number):
         failures = failures or _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a number, found {kind}"))
     if failures:
         return {path: pa.nulls(len(array), pa.int64())}, failures
@@ -92,7 +96,7 @@ def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Fai
         array = array.cast(pa.float64())
         if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
             failures = _failing(pc.invert(pc.is_finite(array)), lambda i: _not_finite(path, array[i].as_py()))
-    return _placed(array, path), failures
+    return _placed(array, path, kinds), failures
 
 
 def _presence(array: Any) -> Any:
@@ -105,26 +109,24 @@ def _presence(array: Any) -> Any:
 def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
     """Scalars of any kinds; failures for values that are none, or no numbers where only these are taken."""
     if (whole := _plain_numbers(values)) is not None and (kinds <= COUNTS or pc.all(pc.is_finite(whole), min_count=0).as_py()):
-        return _placed(whole, path), []
+        return _placed(whole, path, kinds), []
+    values = [str(value) if isinstance(value, UUID) else value for value in values]  # as in a state
     expected = "a number" if kinds & TOTALS else "a scalar"
     bad: dict[int, Exception] = {}
     by_type: dict[type, list[Any]] = {}
     for i, value in enumerate(values):
         if value is None:
             continue
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
         error: Exception | None = None
         if is_number:
-            if isinstance(value, int):
-                error = None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
-            elif not isfinite(value) and kinds - COUNTS:
-                error = _not_finite(path, value)
+            error = _wrong_number(path, value, kinds)
         elif kinds & TOTALS or isinstance(value, (dict, list, tuple)):
             error = TypeError(f"{path}: expected {expected}, found {value!r:.60}")
         if error is not None:
             bad[i] = error
             continue
-        kind = type(value) if not is_number else int if isinstance(value, int) else float
+        kind = next(one for one in (int, float, Decimal) if isinstance(value, one)) if is_number else type(value)
         if kind not in by_type:
             by_type[kind] = [None] * len(values)
         by_type[kind][i] = value
@@ -132,9 +134,22 @@ def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str
     for mine in by_type.values():
         array, failures = _of_one_type(mine, path)
         bad.update(failures)
-        for name, placed in _placed(array, path).items():  # of one type to Arrow, as a date and a text
+        for name, placed in _placed(array, path, kinds).items():  # of one type to Arrow, as a date and a text
             columns[name] = pc.coalesce(columns[name], placed) if name in columns else placed
     return columns or {path: pa.nulls(len(values))}, sorted(bad.items())
+
+
+def _wrong_number(path: str, value: Any, kinds: set[str]) -> Exception | None:
+    """What is wrong with a whole number, a decimal or a float; None where nothing is."""
+    if isinstance(value, int):
+        return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
+    if isinstance(value, Decimal):
+        try:
+            checked_decimal(value, path)
+        except OutOfRangeError as error:
+            return error
+        return None
+    return None if isfinite(value) or not kinds - COUNTS else _not_finite(path, value)
 
 
 def _plain_numbers(values: list[Any]) -> Any:
@@ -150,7 +165,8 @@ def _plain_numbers(values: list[Any]) -> Any:
 
 def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
     try:
-        return _comparable(pa.array(values), path)
+        decimals = next(isinstance(value, Decimal) for value in values if value is not None)
+        return _comparable(pa.array(values, _decimal_type() if decimals else None), path)
     except (pa.ArrowException, OverflowError):
         pass
     failures: Failures = []
@@ -165,10 +181,12 @@ def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
     return pa.nulls(len(values)), failures
 
 
-def _placed(array: Any, path: str) -> dict[str, Any]:
+def _placed(array: Any, path: str, kinds: set[str]) -> dict[str, Any]:
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return {path: array}
+    if pa.types.is_decimal(kind):
+        return {path + DECIMAL: array} | ({path + DIGITS: array.cast(pa.string())} if kinds & ENDS else {})
     return {path + (REAL if pa.types.is_floating(kind) else f"{OF_TYPE}{kind}"): array}
 
 
@@ -197,7 +215,7 @@ def _not_finite(path: str, value: float) -> Exception:
 
 
 def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
-    """A typed array as it can be compared, and kept in a state: dates and zoneless times as ISO text, decimals as floats."""
+    """A typed array as it can be compared, and kept in a state: dates and zoneless times as ISO text, decimals of one type."""
     kind = array.type
     if pa.types.is_null(kind):
         return array.cast(pa.int64()), []
@@ -205,7 +223,12 @@ def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
         failures = _failing(array.is_valid(), lambda i: TypeError(f"{path}: expected a scalar, found {kind}"))
         return pa.nulls(len(array), pa.int64()), failures
     if pa.types.is_decimal(kind):
-        return array.cast(pa.float64()), []
+        return array.cast(_decimal_type()), []
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
         return array.cast(pa.string()), []
     return array, []
+
+
+def _decimal_type() -> Any:
+    """What all decimals are in a round, whatever digits they have: so that those of several batches are one column."""
+    return pa.decimal256(2 * DIGITS_MAX, DIGITS_MAX)

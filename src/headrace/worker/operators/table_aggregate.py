@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.core.retractable import plain, restored, retractable_of
+from headrace.core.topology.store_forms import scales_in
 from headrace.model import topology as t
 from headrace.record import Record
 from headrace.serdes.row_changes import RowChange
@@ -45,7 +46,8 @@ class NamedTableOperator(RecordAggregateOperator):
         super().__init__(node, context)
         named = node.named if node.kind is t.AggregateKind.NAMED else {"count": t.NamedAggregate("count")}
         assert named is not None
-        self._named = {name: retractable_of(aggregate) for name, aggregate in named.items()}
+        scales = scales_in(node.store.form)
+        self._named = {name: retractable_of(aggregate, scales.get(name)) for name, aggregate in named.items()}
         self._paths = [_path(each.field) for each in self._named.values()]
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
@@ -72,7 +74,8 @@ class NamedTableOperator(RecordAggregateOperator):
         return results["count"] if self.node.kind is t.AggregateKind.COUNT else results
 
     def read(self, data: bytes) -> Any:
-        return restored(self._decode(data))
+        states = zip(self._named.values(), restored(self._decode(data)), strict=True)
+        return [each.exact(state) for each, state in states]
 
     def stored(self, states: Sequence[Any]) -> list[bytes | None]:
         return [None if state is ABSENT else self._encode(plain(state)) for state in states]

@@ -1,4 +1,4 @@
-"""What a round's sums and means may not do: go beyond 64 bits, or beyond a float.
+"""What a round's sums and means may not do: go beyond 64 bits, beyond 38 digits of decimals, or beyond a float.
 
 Arrow adds without looking. So before its sums count, a bound is put on them: first of the whole round (the largest number
 times the rows), then, where that is too much, of each group. Only in groups that may overflow is every record added by
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import pairwise
 from math import isfinite
 from sys import float_info
@@ -17,15 +18,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.accumulators import INT64_MAX, INT64_MIN, REAL, TOTALS, Accumulator, Total
+from headrace.core.accumulators import DECIMAL, INT64_MAX, INT64_MIN, PARTS, REAL, TOTALS, Accumulator, Total
+from headrace.core.decimals import DIGITS_MAX, plain_decimal, plus
 from headrace.errors import OutOfRangeError
 
 GroupKey = tuple[Any, ...]  # key bytes, and a window's start
 _WHOLE_SAFE = float(1 << 62)  # half of what fits: the bounds are floats, and rounded
 _REAL_SAFE = float_info.max / 4
+_WHOLE, _REAL, _DECIMAL = range(len(PARTS))  # of a `Total`
+_ONE_TYPE: tuple[type, ...] = (int, float, Decimal)
 _ABS = "|abs"
 _AS_FLOAT = "sum it as a float: hr.sum of a field of doubles"
 _SCALED_DOWN = "scale the values down before"
+_ROUNDED = "round the values before, or sum them as floats"
 
 
 @dataclass(slots=True)
@@ -46,16 +51,16 @@ def exact_of(
     keys: list[GroupKey] = []
     started: dict[GroupKey, Sequence[Any] | None] = {}
     for column, numbers in _columns_of(table, summing).items():
-        is_real = column.endswith(REAL)
-        safe = _REAL_SAFE if is_real else _WHOLE_SAFE
-        highest = max(_highest(summing[number], number, old, is_real) for number in numbers)
+        part = _REAL if column.endswith(REAL) else _DECIMAL if column.endswith(DECIMAL) else _WHOLE
+        safe = min(_safe(summing[number], part) for number in numbers)
+        highest = max(_highest(summing[number], number, old, part) for number in numbers)
         if highest + _reach(table[column], table.num_rows) < safe:
             continue
         if not keys:
             keys = list(zip(*(groups[name].to_pylist() for name in by), strict=True))
             started = dict(zip(keys, old, strict=True))
         reach = _reach_by_group(table, column, by)
-        held = [max(_held(summing[number], number, state, is_real) for number in numbers) for state in old]
+        held = [max(_held(summing[number], number, state, part) for number in numbers) for state in old]
         suspects.update(key for key, mine in zip(keys, held, strict=True) if mine + reach[key] >= safe)
     return _added_one_by_one(table, by, summing, {key: started[key] for key in suspects}) if suspects else None
 
@@ -65,26 +70,30 @@ def _columns_of(table: Any, summing: Mapping[int, Accumulator]) -> dict[str, lis
     columns: dict[str, list[int]] = {}
     for number, accumulator in summing.items():
         assert accumulator.field is not None
-        for column in (accumulator.field, accumulator.field + REAL):
-            if column in table.column_names:
+        for part in PARTS:
+            if (column := accumulator.field + part) in table.column_names:
                 columns.setdefault(column, []).append(number)
     return columns
 
 
-def _highest(accumulator: Accumulator, number: int, old: Sequence[Sequence[Any] | None], is_real: bool) -> float:
+def _safe(accumulator: Accumulator, part: int) -> float:
+    return _REAL_SAFE if part == _REAL else _WHOLE_SAFE if part == _WHOLE else float(accumulator.limit) / 2
+
+
+def _highest(accumulator: Accumulator, number: int, old: Sequence[Sequence[Any] | None], part: int) -> float:
     """The largest total in all the groups' states; cheap where all are of one kind."""
     states = [state[number] for state in old if state is not None]
-    if accumulator.kind == "sum" and set(map(type, states)) <= {type(None), float if is_real else int}:
+    if accumulator.kind == "sum" and set(map(type, states)) <= {type(None), _ONE_TYPE[part]}:
         return float(max(map(abs, filter(None, states)), default=0.0))
-    return max((_held(accumulator, number, state, is_real) for state in old), default=0.0)
+    return max((_held(accumulator, number, state, part) for state in old), default=0.0)
 
 
-def _held(accumulator: Accumulator, number: int, state: Sequence[Any] | None, is_real: bool) -> float:
-    """The total in a group's state. The whole part of a mean may be any size: nothing is held against it."""
-    if state is None or (accumulator.kind == "mean" and not is_real):
+def _held(accumulator: Accumulator, number: int, state: Sequence[Any] | None, part: int) -> float:
+    """The total in a group's state. What a mean adds up exactly may be any size: nothing is held against it."""
+    if state is None or (accumulator.kind == "mean" and part != _REAL):
         return 0.0
     assert accumulator.total is not None
-    return abs(accumulator.total(state[number])[is_real] or 0.0)
+    return abs(float(accumulator.total(state[number])[part] or 0.0))
 
 
 def _reach(column: Any, rows: int) -> float:
@@ -128,7 +137,7 @@ def _added_one_by_one(
 
 def _totals_of(state: Sequence[Any] | None, summing: Mapping[int, Accumulator]) -> dict[int, Total]:
     if state is None:
-        return dict.fromkeys(summing, (None, None))
+        return dict.fromkeys(summing, (None, None, None))
     return {number: each.total(state[number]) for number, each in summing.items() if each.total is not None}
 
 
@@ -139,8 +148,8 @@ def _step(
     for number, accumulator in summing.items():
         name = accumulator.field
         assert name is not None
-        whole, real = before[number]
-        added, added_real = values.get(name), values.get(name + REAL)
+        whole, real, exact = before[number]
+        added, added_real, added_exact = (values.get(name + part) for part in PARTS)
         if added is not None:
             whole = added if whole is None else whole + added
             if accumulator.kind == "sum" and not INT64_MIN <= whole <= INT64_MAX:
@@ -149,8 +158,16 @@ def _step(
             real = added_real if real is None else real + added_real
             if not isfinite(real):
                 return _too_far(accumulator, added_real, "to infinity", _SCALED_DOWN)
-        after[number] = whole, real
+        if added_exact is not None:
+            exact = plain_decimal(plus(exact or Decimal(0), added_exact))
+            if _is_too_long(accumulator, exact):
+                return _too_far(accumulator, plain_decimal(added_exact), f"beyond {DIGITS_MAX} digits", _ROUNDED)
+        after[number] = whole, real, exact
     return None
+
+
+def _is_too_long(accumulator: Accumulator, exact: Decimal) -> bool:
+    return accumulator.kind == "sum" and exact.copy_abs() >= accumulator.limit
 
 
 def check_totals(accumulators: Sequence[Accumulator], state: Sequence[Any]) -> None:
@@ -158,12 +175,14 @@ def check_totals(accumulators: Sequence[Accumulator], state: Sequence[Any]) -> N
     for accumulator, part in zip(accumulators, state, strict=True):
         if accumulator.total is None:
             continue
-        whole, real = accumulator.total(part)
+        whole, real, exact = accumulator.total(part)
         name = f"{accumulator.kind} of {accumulator.field}"
         if accumulator.kind == "sum" and whole is not None and not INT64_MIN <= whole <= INT64_MAX:
             raise OutOfRangeError(f"{name}: the total {whole} would be out of 64 bits", _AS_FLOAT)
         if real is not None and not isfinite(real):
             raise OutOfRangeError(f"{name}: the total would be infinite", _SCALED_DOWN)
+        if exact is not None and _is_too_long(accumulator, exact):
+            raise OutOfRangeError(f"{name}: the total {exact} would have more than {DIGITS_MAX} digits", _ROUNDED)
 
 
 def _too_far(accumulator: Accumulator, value: Any, where: str, hint: str) -> OutOfRangeError:

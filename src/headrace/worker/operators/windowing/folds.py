@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.accumulators import accumulators_of
+from headrace.codec.aggregate_states import decoded_states, encoded_states
+from headrace.core.accumulators import accumulators_of, exact_of_stored
+from headrace.core.topology.store_forms import scales_in
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.worker.operators.aggregate import (
@@ -76,11 +77,14 @@ class NamedFold:
     def __init__(self, operator: Operator, node: t.Aggregate) -> None:
         named = node.named or {}
         self._operator, self._serde, self._names = operator, node.value, list(named)
-        self._accumulators = accumulators_of(named)
+        self._accumulators = accumulators_of(named, scales_in(node.store.form))
+        self._exact = exact_of_stored(self._accumulators)
         self._fields = fields_of(named)
         self._parts: list[State] = []
-        self.encoded: Callable[[State], bytes] = msgspec.msgpack.Encoder().encode
-        self.decoded: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
+        self.encoded: Callable[[State], bytes] = encoded_states
+
+    def decoded(self, data: bytes) -> State:
+        return self._exact(decoded_states(data))
 
     def take(self, rows: Rows) -> Rows:
         rows, arrays = with_fields(self._operator, rows, self._fields)
