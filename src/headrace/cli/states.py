@@ -192,7 +192,8 @@ def key_of_text(text: str, serde: Serde) -> Any:
         key = value_of_text(text, serde)
         serde.encode(key)  # so that what is wrong with it is said here
     except RecursionError:
-        raise ConfigError(f"key {text!r:.60}: it is nested too deeply", "give a key with fewer lists and maps in one another") from None
+        hint = "give a key with fewer lists and maps in one another"
+        raise ConfigError(f"key {text!r:.60}: it is nested too deeply", hint) from None
     except HeadraceError as error:
         raise ConfigError(f"key {text!r:.200}: {error.message}", error.hint or hint) from None
     return key
