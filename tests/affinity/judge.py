@@ -80,7 +80,7 @@ def most_that_stay(
 ) -> int:
     """Of all assignments that are balanced in each sub-topology, and in all of them together, the most tasks that stay.
     `subs`: the tasks of each, and who had them."""
-    best_of: list[dict[tuple[int, ...], int]] = []  # per sub-topology: the shares that processors may have, to the most that stay
+    best_of: list[dict[tuple[int, ...], int]] = []  # per sub-topology: shares of the processors, to the most that stay
     for tasks, before in subs:
         found: dict[tuple[int, ...], int] = {}
         for one in balanced_ones(tasks, processors):

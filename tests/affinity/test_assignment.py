@@ -205,7 +205,8 @@ def lived(owners: list[dict[int, str]], places: Mapping[str, str | None]) -> lis
     found = []
     for owned in owners:
         tasks = dict(enumerate(whole(8)))
-        mine = {name: tuple(tasks[number] for number in sorted(owned) if owned[number] == name) for name in sorted(set(owned.values()))}
+        names = sorted(set(owned.values()))
+        mine = {name: tuple(tasks[number] for number in sorted(owned) if owned[number] == name) for name in names}
         found.append(tuple(ContainerModel(lane, mine[name], name, places.get(name)) for lane, name in enumerate(mine)))
     return found
 

@@ -46,6 +46,7 @@ class Run:
     factor: int = 1
     run_s: float = 120.0
     session_ms: int = 4000
+    return_wait_s: float = 5.0
     until: str | None = None
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
@@ -70,7 +71,7 @@ class Run:
             "partition_check_interval_s": 0.2,
             "settle_time_s": 0.5,
             "elasticity_factor": self.factor,
-            "processor_return_wait_s": 5.0,
+            "processor_return_wait_s": self.return_wait_s,
             "state_version_interval_s": self.version_interval_s,
             "restore_inline_bytes": self.inline_bytes,
             "zookeeper.session.timeout.ms": self.session_ms,

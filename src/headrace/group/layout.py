@@ -11,7 +11,7 @@
       pause                              `PauseRequest`; empty where none is requested
       resting/<registration>             ephemeral: the number of the pause that it rests for
       status/<registration>              ephemeral
-      stopped/<processor id>             it was stopped in order, and is not there
+      stopped/<processor id>             tasks wait for it: it was stopped in order, or was away when the group began again
 
 Names that a user chooses are escaped.
 """

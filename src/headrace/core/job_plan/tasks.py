@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headrace.core.affinity.members import TaskHistory, TasksToAssign, assigned_together
@@ -54,7 +54,7 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
     )
 
 
-def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None) -> list[TaskModel]:
+def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None) -> tuple[TaskModel, ...]:
     """`wanted`: how many containers the sub-topology is to have; None for as many as there are slots."""
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
