@@ -30,7 +30,7 @@ BOUND_S = 20.0
 @dataclass(frozen=True)
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
-    it hears nothing of what others commit; `collector`: where it sends its spans."""
+    it hears nothing of what others commit; `collector`: where it sends its spans; `slow_s`: how long each record takes."""
 
     processor_id: str
     coordinator: str
@@ -51,6 +51,7 @@ class Run:
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
     is_deaf: bool = False
+    slow_s: float = 0.0
     collector: str = ""
     on_spark: bool = False  # else rounds run in this very process
 
@@ -112,12 +113,14 @@ def engine_of(run: Run) -> InlineEngine | None:
 class Numbering(hr.Processor[Any, Any, Any, Any]):
     """Forwards the records of a key with their numbers: each is written once, in order, or it shows."""
 
+    slow_s: ClassVar[float] = 0.0
     store: ClassVar[str] = "seen"
     stores: ClassVar = [hr.KeyValueStore("seen", value=hr.Long())]
 
     def process(self, record: Any) -> None:
         store = self.context.store(self.store)
         store.put((store.get() or 0) + 1)
+        time.sleep(self.slow_s)
         self.context.forward(value=[store.get(), record.value])
 
 
@@ -142,6 +145,7 @@ def work(run: Run) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
+    Numbering.slow_s = run.slow_s
     if run.is_deaf:
         SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]
     job = wiring.start(application(run), run.until, engine=engine_of(run))

@@ -54,6 +54,7 @@ def test_tasks_come_home_after_all_have_ended_however_late_each_comes(groups: Gr
         assert group.check() >= 160
 
 
+@pytest.mark.soak
 def test_one_of_those_that_were_killed_does_not_come_back(groups: Groups) -> None:
     """Its tasks go to the others once they have waited for it; one that is killed while others work is not waited for."""
     with groups(4) as group:
@@ -101,10 +102,32 @@ def test_a_spare_that_comes_and_goes_makes_no_job_model_and_says_why_it_has_no_t
             group.await_all()
             assert (group.version(), group.tasks_of()) == (version, shares)
         entries = history_of(group.system.metadata_store(group.name)).values()
-        assert [one.subject for one in entries if one.kind is ChangeKind.REBALANCE] == ["b came"]
+        assert [one.what for one in entries if one.kind is ChangeKind.REBALANCE] == ["b came"]
         group.kill("b")
         group.await_shares("a", "c")
         group.send(20)
         group.await_all()
         group.stop_all()
         assert group.check() >= 160
+
+
+def test_a_bounded_run_keeps_tasks_where_they_are_within_itself_only(groups: Groups) -> None:
+    """One that is stopped in the midst of it is waited for, and has its tasks again; in the next run the first one that comes
+    has all of them, though the other would be waited for as long."""
+    options = {"until": "caught-up", "return_wait_s": 600.0}
+    with groups(4) as group:
+        group.send(200)
+        for id_ in "ab":
+            group.start(id_, slow_s=0.02, **options)
+        group.await_shares("a", "b")
+        version, shares = group.version(), group.tasks_of()
+        group.stop("b")
+        group.start("b", **options)
+        for id_ in "ab":
+            group.await_success(id_)
+        assert (group.version(), group.tasks_of()) == (version, shares)
+        group.send(40)
+        group.start("a", **options)
+        group.await_success("a")
+        assert group.tasks_of().keys() == {"a"}
+        assert group.check() >= 480

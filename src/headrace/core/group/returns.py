@@ -24,16 +24,20 @@ def left_behind(grants: Grants, members: Collection[GroupMember]) -> frozenset[s
 
 
 def to_await(
-    state: GroupState, holders: Collection[str], grants: Grants, followed_s: float, timeout_s: float
+    state: GroupState, holders: Collection[str], grants: Grants, *, followed_s: float, timeout_s: float, forgets: bool
 ) -> frozenset[str]:
-    """Whom a leader that begins marks. `holders`: the processors that have tasks in the job model on record. `grants`: those in
-    force, before any is taken back. `followed_s`: for how long it was registered while another led. Longer than any session
-    outlives its process (`timeout_s`): then one was there when it came, and has been lost since, as for a spare."""
+    """Which marks there are to be as a leader begins. `holders`: the processors that have tasks in the job model on record.
+    `grants`: those in force, before any is taken back. `followed_s`: for how long it was registered while another led. Longer
+    than any session outlives its process (`timeout_s`): then one was there when it came, and has been lost since, as for a
+    spare. `forgets`: tasks need not stay where they were before this run: no one of before is waited for."""
+    if forgets:
+        return frozenset()
     there = _incarnations(state.members)
     is_at_work = any(there.get(id_) == grant.incarnation for id_, grant in grants.items())
     has_seen_one = followed_s > FOLLOWED_TIMEOUTS * timeout_s
     is_empty = state.versions.active == 0  # numbers of registrations begin again there, and incarnations may look the same
-    return frozenset(holders) - there.keys() if is_empty or not (is_at_work or has_seen_one) else frozenset()
+    was_down = is_empty or not (is_at_work or has_seen_one)
+    return state.awaited | (frozenset(holders) - there.keys() if was_down else frozenset())
 
 
 def _incarnations(members: Collection[GroupMember]) -> dict[str | None, str]:

@@ -76,7 +76,7 @@ def _rebalances(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
     if snapshot.model is None:
         return
     asked = [(one.subject, one.requested_by) for one in snapshot.requests if one.kind is ChangeKind.REBALANCE]
-    if draft.terms.processors and draft.terms.is_replan and (what := _group_change(snapshot.model, draft.job_model)):
+    if draft.terms.processors and draft.terms.is_replan and (what := _group_change(snapshot.model, draft)):
         asked.append((what, ""))
     if not asked:
         return
@@ -89,10 +89,10 @@ def _rebalances(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
         yield Change(snapshot.now_us, ChangeKind.REBALANCE, subject, Outcome.APPLIED, version, by, "", after)
 
 
-def _group_change(before: JobModel, after: JobModel) -> str:
+def _group_change(before: JobModel, draft: Draft) -> str:
     """Which processors of a group have tasks now and had none, or the other way round: one without any that comes and leaves
     changes nothing."""
-    had, have = holders_of(before), holders_of(after)
+    had, have = holders_of(before), holders_of(draft.job_model)
     return ", ".join([f"{name} came" for name in sorted(have - had)] + [f"{name} left" for name in sorted(had - have)])
 
 

@@ -189,16 +189,15 @@ class GroupCoordinator:
                 self._pause(state, model, now_s)
 
     def _with_awaited(self, state: GroupState, holders: Collection[str]) -> GroupState:
-        """At its first look a leader marks those that the group waits for where all of it was away."""
+        """At its first look a leader marks those that the group waits for."""
         if self._followed_s is None:
             return state
-        awaited = frozenset[str]()
-        if not self._forgets(state):
-            timeout_s = self._group.lease.timeout_s
-            awaited = to_await(state, holders, self._store.grants() or {}, self._followed_s, timeout_s)
+        grants, timeout_s, forgets = self._store.grants() or {}, self._group.lease.timeout_s, self._forgets(state)
+        awaited = to_await(state, holders, grants, followed_s=self._followed_s, timeout_s=timeout_s, forgets=forgets)
         self._leading.await_return(awaited - state.awaited)
+        self._leading.forget_awaited(state.awaited - awaited)
         self._followed_s = None
-        return replace(state, awaited=state.awaited | awaited)
+        return replace(state, awaited=awaited)
 
     def _forgets(self, state: GroupState) -> bool:
         return forgets_affinity(self.run, state.origin, self._has_planned)
