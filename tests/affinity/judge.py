@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 
 from headrace.model.job_model import ContainerModel
@@ -45,11 +46,26 @@ def at_home(owners: Owners, homes: Mapping[str, str], processors: Mapping[str, s
     return sum(task in homes and homes[task] == processors[processor] for task, processor in owners.items())
 
 
+def is_balanced_in_all(subs: Iterable[Owners], processors: Mapping[str, str | None]) -> bool:
+    """Whether no processor has two tasks more than another of all sub-topologies together."""
+    counts = Counter(one for owners in subs for one in owners.values())
+    shares = [counts[one] for one in processors]
+    return max(shares) - min(shares) <= 1
+
+
+@cache
+def _balanced_choices(count: int, processors: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Every way to give `count` tasks to these such that it is balanced: who has each."""
+    most = -(-count // len(processors))
+    found: list[tuple[str, ...]] = [()]
+    for _ in range(count):  # of what has too many already nothing comes
+        found = [(*one, name) for one in found for name in processors if one.count(name) < most]
+    return tuple(one for one in found if is_balanced(dict(enumerate(one)), dict.fromkeys(processors)))  # type: ignore[arg-type]
+
+
 def balanced_ones(tasks: Sequence[str], processors: Mapping[str, str | None]) -> Iterator[Owners]:
-    for chosen in product(processors, repeat=len(tasks)):
-        owners = dict(zip(tasks, chosen, strict=True))
-        if is_balanced(owners, processors):
-            yield owners
+    for chosen in _balanced_choices(len(tasks), tuple(processors)):
+        yield dict(zip(tasks, chosen, strict=True))
 
 
 def best(
@@ -57,6 +73,29 @@ def best(
 ) -> tuple[int, int]:
     """Of all balanced assignments the most tasks that stay, and of those that have so many the most tasks at home."""
     return max((stayed(one, before), at_home(one, homes, processors)) for one in balanced_ones(tasks, processors))
+
+
+def most_that_stay(
+    subs: Sequence[tuple[Sequence[str], Owners]], processors: Mapping[str, str | None]
+) -> int:
+    """Of all assignments that are balanced in each sub-topology, and in all of them together, the most tasks that stay.
+    `subs`: the tasks of each, and who had them."""
+    best_of: list[dict[tuple[int, ...], int]] = []  # per sub-topology: shares of the processors, to the most that stay
+    for tasks, before in subs:
+        found: dict[tuple[int, ...], int] = {}
+        for one in balanced_ones(tasks, processors):
+            counts = Counter(one.values())
+            shares = tuple(counts[name] for name in processors)
+            found[shares] = max(found.get(shares, 0), stayed(one, before))
+        best_of.append(found)
+    together = {(0,) * len(processors): 0}
+    for found in best_of:
+        sums: dict[tuple[int, ...], int] = {}
+        for (had, before_stay), (shares, stay) in product(together.items(), found.items()):
+            total = tuple(map(sum, zip(had, shares, strict=True)))
+            sums[total] = max(sums.get(total, 0), before_stay + stay)
+        together = sums
+    return max(stay for total, stay in together.items() if max(total) - min(total) <= 1)
 
 
 def least_moves(before: Owners, processors: Mapping[str, str | None], count: int) -> int:

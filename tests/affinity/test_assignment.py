@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinity.judge import at_home, best, has_every_task_once, is_balanced, least_moves, owners_of, stayed
-from headrace.core.affinity.members import Member, TaskHistory, assigned, moved_tasks
+from affinity.judge import (
+    at_home,
+    best,
+    has_every_task_once,
+    is_balanced,
+    is_balanced_in_all,
+    least_moves,
+    most_that_stay,
+    owners_of,
+    stayed,
+)
+from headrace.core.affinity.members import Member, TaskHistory, TasksToAssign, assigned, assigned_together, moved_tasks
 from headrace.core.job_plan.containers import inputs_of
 from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -44,11 +53,11 @@ GROUPS = st.dictionaries(NAMES, st.sampled_from([*LOCATIONS, None]), min_size=1,
 
 @settings(max_examples=300)
 @given(
-    count=st.integers(1, 6),
+    count=st.integers(1, 8),
     now=GROUPS,
-    before=st.dictionaries(st.integers(0, 5), NAMES),
+    before=st.dictionaries(st.integers(0, 7), NAMES),
     places=st.fixed_dictionaries({name: st.sampled_from([*LOCATIONS, None]) for name in ("p1", "p2", "p3", "p4")}),
-    last=st.dictionaries(st.integers(0, 5), st.sampled_from(LOCATIONS)),
+    last=st.dictionaries(st.integers(0, 7), st.sampled_from(LOCATIONS)),
     is_moved=st.booleans(),
 )
 def test_none_is_better(
@@ -84,12 +93,14 @@ def test_none_is_better(
 @given(st.data())
 def test_the_order_in_which_things_are_given_does_not_matter(data: st.DataObject) -> None:
     tasks, group = virtual(3, 4), members(p1="here", p2="there", p3="here", p4="away")
-    history = TaskHistory(assigned(tasks, group[:3]), state_bytes={tasks[0].name: 5}, load={"p2": 3})
-    found = assigned(tasks, group, history)
+    history, few = TaskHistory(assigned(tasks, group[:3]), state_bytes={tasks[0].name: 5}), whole(2)
+    other = TaskHistory(assigned(few, group[:2]))
+    found = assigned_together([TasksToAssign(tasks, group, history), TasksToAssign(few, group, other)])
     shuffled = data.draw(st.permutations(tasks)), data.draw(st.permutations(group))
     containers = tuple(data.draw(st.permutations(history.containers)))
-    again = TaskHistory(containers, state_bytes=history.state_bytes, load=history.load)
-    assert assigned(*shuffled, again) == found
+    again = TaskHistory(containers, state_bytes=history.state_bytes)
+    others = TasksToAssign(data.draw(st.permutations(few)), data.draw(st.permutations(group)), other)
+    assert assigned_together([TasksToAssign(*shuffled, again), others]) == found
 
 
 @given(count=st.integers(1, 40), factor=st.sampled_from([1, 2, 8]), group=GROUPS)
@@ -189,12 +200,87 @@ def test_who_must_leave_has_the_least_to_restore() -> None:
     assert shown(after) == {"a": ["Partition_0", "Partition_2"], "b": ["Partition_1", "Partition_3"]}
 
 
-def test_sub_topologies_of_one_task_do_not_meet_on_one_processor() -> None:
-    group, load = members(a="h1", b="h1", c="h2"), Counter[str]()
-    for _ in range(3):
-        (only,) = assigned(whole(1), group, TaskHistory(load=load))
-        load[str(only.processor_id)] += 1
-    assert load == {"a": 1, "b": 1, "c": 1}
+def lived(owners: list[dict[int, str]], places: Mapping[str, str | None]) -> list[Containers]:
+    """The containers of several sub-topologies, of each of which these had those tasks."""
+    found = []
+    for owned in owners:
+        tasks = dict(enumerate(whole(8)))
+        names = sorted(set(owned.values()))
+        mine = {name: tuple(tasks[number] for number in sorted(owned) if owned[number] == name) for name in names}
+        found.append(tuple(ContainerModel(lane, mine[name], name, places.get(name)) for lane, name in enumerate(mine)))
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) <= 12),
+    now=GROUPS,
+    before=st.lists(st.dictionaries(st.integers(0, 7), NAMES), min_size=5, max_size=5),
+)
+def test_all_sub_topologies_together_are_balanced_and_no_choice_keeps_more(
+    sizes: list[int], now: dict[str, str | None], before: list[dict[int, str]]
+) -> None:
+    """And what came of it stays as it is."""
+    owned = [{number: name for number, name in one.items() if number < size} for one, size in zip(before, sizes, strict=False)]
+    group = members(**now)
+    subs = [TasksToAssign(whole(size), group, TaskHistory(had)) for size, had in zip(sizes, lived(owned, now), strict=True)]
+    made = assigned_together(subs)
+    found = [owners_of(one) for one in made]
+    names = [[str(task.name) for task in sub.tasks] for sub in subs]
+    for owners, own in zip(found, names, strict=True):
+        assert has_every_task_once(owners, own, now) and is_balanced(owners, now)
+    assert is_balanced_in_all(found, now)
+    had = [{f"Partition_{number}": name for number, name in one.items()} for one in owned]
+    stay = sum(stayed(owners, one) for owners, one in zip(found, had, strict=True))
+    assert stay == most_that_stay(list(zip(names, had, strict=True)), now)
+    again = [TasksToAssign(sub.tasks, group, TaskHistory(one)) for sub, one in zip(subs, made, strict=True)]
+    assert assigned_together(again) == made
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_sub_topologies_of_one_task_do_not_stay_on_one_processor(count: int) -> None:
+    """All are with a, and b joins: then it gets half of them, and no more moves than that."""
+    alone, both = members(a="h1"), members(a="h1", b="h2")
+    before = assigned_together([TasksToAssign(whole(1), alone)] * count)
+    after = assigned_together([TasksToAssign(whole(1), both, TaskHistory(one)) for one in before])
+    owners = [next(iter(owners_of(one).values())) for one in after]
+    assert owners.count("b") == count // 2
+
+
+def test_a_task_is_handed_on_over_another_processor_where_that_moves_less() -> None:
+    """Two tasks of one sub-topology are with a and b, two more of others with a: c joins, and one move is enough."""
+    group = members(a="h1", b="h2", c="h3")
+    owners = [{0: "a"}, {0: "a"}, {0: "b"}]
+    subs = [TasksToAssign(whole(1), group, TaskHistory(one)) for one in lived(owners, {})]
+    found = [next(iter(owners_of(one).values())) for one in assigned_together(subs)]
+    assert sorted(found) == ["a", "b", "c"] and found[2] == "b"
+
+
+def test_of_several_sub_topologies_the_one_with_the_least_state_gives_its_task() -> None:
+    sizes = (9, 2, 7)
+    (task,) = whole(1)
+    before = lived([{0: "a"}] * 3, {"a": "h1"})
+    subs = [
+        TasksToAssign([task], members(a="h1", b="h2"), TaskHistory(one, state_bytes={task.name: size}))
+        for one, size in zip(before, sizes, strict=True)
+    ]
+    assert [next(iter(owners_of(one).values())) for one in assigned_together(subs)] == ["a", "b", "a"]
+
+
+def test_sub_topologies_with_other_processors_are_as_level_as_they_can_be() -> None:
+    """On a cluster a sub-topology may have fewer containers than others: then it leaves its processors less of these."""
+    few, all_ = members(a="h1", b="h2"), members(a="h1", b="h2", c="h3", d="h3")
+    found = assigned_together([TasksToAssign(whole(2), few), TasksToAssign(whole(2), all_)])
+    assert shown(found[1]).keys() == {"c", "d"}
+
+
+def test_many_sub_topologies_of_a_large_group_are_levelled_in_a_moment() -> None:
+    group = [Member(f"p{number:03}", f"host{number // 4}") for number in range(100)]
+    before = assigned_together([TasksToAssign(whole(30), group)] * 20)
+    joined = [*group, *(Member(f"q{number}", f"new{number}") for number in range(20))]
+    after = assigned_together([TasksToAssign(whole(30), joined, TaskHistory(one)) for one in before])
+    assert is_balanced_in_all([owners_of(one) for one in after], {one.id: None for one in joined})
+    assert sum(len(moved_tasks(*pair)) for pair in zip(before, after, strict=True)) == 20 * 5
 
 
 def test_a_large_job_is_assigned_in_a_moment() -> None:

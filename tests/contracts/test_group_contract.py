@@ -127,18 +127,18 @@ def test_who_stops_in_order_leaves_a_mark_until_it_is_there_again(groups: Any) -
         second.leave()
         second.leave()
         assert second.sequence is None and not second.lease.holds(0.0)
-    assert first.state().stopped == frozenset(HOSTILE) and ids(first) == ["a"]
+    assert first.state().awaited == frozenset(HOSTILE) and ids(first) == ["a"]
     second.register(registration("a/b"))
-    assert first.state().stopped == frozenset(HOSTILE) - {"a/b"}
-    leading(first).forget_stopped(["..", "not there"])
-    assert first.state().stopped == frozenset(HOSTILE) - {"a/b", ".."}
+    assert first.state().awaited == frozenset(HOSTILE) - {"a/b"}
+    leading(first).forget_awaited(["..", "not there"])
+    assert first.state().awaited == frozenset(HOSTILE) - {"a/b", ".."}
 
 
 def test_who_dies_leaves_none(zookeeper: Any, pair: Any) -> None:
     first, _, _second, other = pair
     zookeeper.expire(other)
     wait_until(lambda: ids(first) == ["a"], "the end of the session")
-    assert first.state().stopped == frozenset()
+    assert first.state().awaited == frozenset()
 
 
 @pytest.mark.parametrize("id_", HOSTILE)

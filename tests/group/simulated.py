@@ -1,64 +1,45 @@
-"""Processors of a group as tiny state machines, on ZooKeeper in memory with a virtual clock: as little of a coordinator and a
-member as the decisions of `core.group` need. What a step decides is checked here after each step of anybody.
+"""Processors of a group as tiny state machines, on ZooKeeper in memory with a virtual clock: each does in order what
+`driver.group` does, with the same decisions of `core.group`. What must hold is checked after each step of anybody.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import ceil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
-from headrace.core.group.membership import candidates_of, leader_of, must_step_back
-from headrace.core.group.proposals import (
-    AwaitedRelease,
-    BarrierOutcome,
-    GroupStep,
-    barrier_outcome,
-    decision_of,
-    is_left_over,
-    may_work,
-    next_version,
-)
-from headrace.core.group.runs import run_as_leader, run_as_member
+from group.stored import Kafka
+from headrace.core.affinity.groupers import LocalityInfo
+from headrace.core.affinity.locations import LocationId
+from headrace.core.group.drafts import GroupStep, WantedPlan, wanted_plan
+from headrace.core.group.grants import Grant, holders_of
+from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
+from headrace.core.group.membership import duplicate_of, leader_of, must_step_back
+from headrace.core.group.processor_steps import ProcessorView, Work, processor_step
+from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, awaited_release, barrier_outcome, next_version
+from headrace.core.group.returns import left_behind, to_await
+from headrace.core.group.runs import forgets_affinity, run_as_leader, run_as_member
 from headrace.core.group.settling import Settling
-from headrace.core.group.state import BarrierState, GroupState, ModelOrigin, Registration
+from headrace.core.group.state import BarrierState, GroupMember, GroupState, ModelOrigin, Registration, incarnation_of
 from headrace.errors import FencedError, UnavailableError
 from headrace.group.layout import GroupName
+from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
+from headrace.model.tasks import TaskName
 from support.memory_zookeeper import MemoryTree, MemoryZooKeeper
 
-TIMEOUT_S, STEP_S = 9.0, 0.5
-Plan = Mapping[str, tuple[int, ...]]  # id to the tasks it has
-
-
-@dataclass
-class Kafka:
-    """The commit point: one plan, and who took the application last."""
-
-    holder: tuple[str, int] | None = None
-    version: int = 0
-    plan: Plan = field(default_factory=dict)
-    granted: dict[str, int] = field(default_factory=dict)
-    history: list[tuple[int, Plan]] = field(default_factory=list)
-
-    def commit(self, holder: tuple[str, int], version: int, plan: Plan) -> None:
-        if holder != self.holder:
-            raise FencedError("another leader has the application")
-        assert version > self.version, "a version is used twice"
-        self.version, self.plan = version, plan
-        self.history.append((version, plan))
+TIMEOUT_S, STEP_S, RETURN_S = 9.0, 0.5, 30.0
 
 
 class World:
     """The server, the plan, the processors, and what must hold whenever anybody has done anything."""
 
-    def __init__(self, tasks: int = 8) -> None:
+    def __init__(self, tasks: int = 8, bounded: bool = False) -> None:
         self.server = MemoryZooKeeper()
-        self.kafka, self.tasks = Kafka(), tasks
+        self.kafka, self.bounded = Kafka(tasks), bounded
         self.processors: list[Processor] = []
         self.lives = 0  # how often ZooKeeper has come back empty
-        self.proposed: dict[int, Plan] = {}
+        self.proposed: list[int] = []
         self.used: set[tuple[int, int]] = set()
         self.log: list[str] = []
 
@@ -79,6 +60,7 @@ class World:
         """Time goes, and each one acts in turn."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
+            self.processors = [one for one in self.processors if one.is_alive or one.late is not None]
             for one in list(self.processors):
                 one.step()
                 self.check()
@@ -90,21 +72,27 @@ class World:
 
     def check(self) -> None:
         """No two work on one task."""
-        owners: dict[int, str] = {}
+        owners: dict[str, str] = {}
         for one in self.running():
             for task in one.works_on():
                 assert task not in owners, f"{owners[task]} and {one.name} work on task {task}\n" + self.story()
                 owners[task] = one.name
 
     def check_converged(self) -> None:
-        """All are there, all tasks are worked on as the committed plan has it, in equal shares."""
-        living = [one for one in self.running() if not one.is_refused]
+        """All are there, all tasks are worked on as the committed plan has it, in equal shares: of each sub-topology, and of
+        both together."""
+        living, model = self.running(), self.kafka.model
+        assert model is not None
         working = {one.name: one.works_on() for one in living}
         worked = sorted(task for tasks in working.values() for task in tasks)
-        assert worked == list(range(self.tasks)), f"{working}\n" + self.story()
+        assert worked == sorted(str(task.name) for task in model.tasks), f"{working}\n" + self.story()
         shares = [len(tasks) for tasks in working.values()]
         assert max(shares) - min(shares) <= 1, f"{working}\n" + self.story()
-        assert {one.id: tuple(sorted(one.works_on())) for one in living if one.works_on()} == self.kafka.plan
+        for sub in model.sub_topologies:
+            mine = Counter(str(one.processor_id) for one in sub.containers for _ in one.tasks)
+            counts = [mine[one.id] for one in living]
+            assert max(counts) - min(counts) <= 1, f"{sub.title}: {mine}\n" + self.story()
+        assert {one.id: one.works_on() for one in living if one.works_on()} == self.kafka.plan
         state = living[0].group.state()
         assert state.versions.active == self.kafka.version and len(state.members) == len(living)
         assert len({one.run for one in living}) == 1 and None not in {one.run for one in living}
@@ -133,18 +121,22 @@ class Processor:
         )
         world.server.trees.append(self.tree)
         self.group = ProcessorGroup(self.tree, "/headrace", GroupName("delays"), world.server.clock)
-        self.is_alive, self.is_paused, self.is_refused = True, False, False
+        self.is_alive, self.is_paused = True, False
         self.run: str | None = None
-        self.name = f"{id_}/{len(world.processors)}"
-        self._working: frozenset[int] = frozenset()
-        self._plans: dict[int, Plan] = {}
-        self.forget_leading()
+        self.name = f"{id_}/{len(world.log)}"
+        self.registration = Registration(id_, f"at-{id_}", 1, code, f"at-{id_}", len(world.log), "1@1", "boot")
+        self.registered_s = self.followed_s = 0.0
+        self._grant: Grant | None = None
+        self._working = frozenset[str]()
+        self._lead_no_more()
 
-    def forget_leading(self) -> None:
+    def _lead_no_more(self) -> None:
         self.led_by: int | None = None
-        self.settling = Settling()
+        self.first_look = self.has_planned = False
+        self.settling = Settling(RETURN_S)
         self.awaited: AwaitedRelease | None = None
-        self.committing = 0
+        self.wanted: WantedPlan | None = None
+        self.changed = frozenset[str]()
         self.late: Callable[[], object] | None = None
         """What it has decided to do next, and does before it looks again: by then it may be outdated."""
 
@@ -152,24 +144,24 @@ class Processor:
 
     def die(self) -> None:
         self.world.say(f"{self.name} dies")
-        self.is_alive, self.tree.is_cut = False, True
+        self.is_alive, self.tree.is_cut, self.late = False, True, None
 
     def stop(self) -> None:
         self.world.say(f"{self.name} stops in order")
-        self._working = frozenset()
+        self._end_rounds()
         try:
             self.group.leave()
             self.group.close()
         except UnavailableError:
             self.tree.is_cut = True
-        self.is_alive = False
+        self.is_alive, self.late = False, None
 
-    def works_on(self) -> frozenset[int]:
+    def works_on(self) -> frozenset[str]:
         """What it works on at this moment: the lease is looked at all the time, the rest at each step."""
         is_at_work = self.is_alive and not self.is_paused and self.group.lease.holds(self.world.now_s)
         return self._working if is_at_work else frozenset()
 
-    # --- what it does -------------------------------------------------------------------------------------------------
+    # --- what it does, as `GroupJob` ------------------------------------------------------------------------------------
 
     def step(self) -> None:
         if not self.is_alive or self.is_paused:
@@ -180,131 +172,180 @@ class Processor:
                 late()
                 return
             if not self.group.confirm():
-                self._working = frozenset()
-                self.forget_leading()
-                self._plans.clear()  # ZooKeeper may have come back empty
-                self.group.register(Registration(self.id, "host", 1, self.code, "host", 1, "1@1", "boot"))
-                self.world.say(f"{self.name} is registered as {self.group.sequence}")
-            state = self.group.state()
-            self.act_as_member(state)
-            leader = leader_of(state.members)
-            if leader is not None and leader.sequence == self.group.sequence:
-                self.act_as_leader(state, leader.sequence)
-            else:
-                self.forget_leading()
+                self._lead_no_more()
+                self._end_rounds()
+                self._register()
+            self._look(self.group.state())
         except UnavailableError:
-            pass  # it works by what it knows, while its lease holds
+            if not self.group.lease.holds(self.world.now_s):
+                self._end_rounds()
         except FencedError as error:
             self.world.say(f"{self.name} is fenced: {error.message[-60:]}")
-            self.forget_leading()
+            self._lead_no_more()
 
-    def act_as_member(self, state: GroupState) -> None:
+    def _register(self) -> None:
+        sequence = self.group.register(self.registration)
+        self.registered_s, self.followed_s = self.world.now_s, 0.0
+        self.world.say(f"{self.name} is registered as {sequence}")
+
+    def _look(self, state: GroupState) -> None:
+        sequence = self.group.sequence
+        assert sequence is not None
+        mine = GroupMember(sequence, self.registration)
+        if duplicate_of(state.members, mine) is not None:
+            return
         leader = leader_of(state.members)
-        if leader is not None and (joined := run_as_member(state.run, leader.sequence, bounded=False)) is not None:
-            self.run = joined.id
-        versions = state.versions
-        active, proposed = self.plan_of(versions.active), self.plan_of(versions.proposed)
-        holds = self.group.lease.holds(self.world.now_s)
-        mine = active.get(self.id)
-        works = may_work(versions, state.barrier, mine, proposed.get(self.id), holds)
-        self._working = frozenset(mine or ()) if works else frozenset()
-        if versions.proposed > versions.active and state.barrier is not None and state.barrier.state is BarrierState.NEW:
-            self.group.join_barrier(versions.proposed)
-
-    def plan_of(self, version: int) -> Plan:
-        """Of the models on the tree, each read once; numbers are never used twice."""
-        if version and version not in self._plans:
-            self._plans[version] = {id_: tuple(tasks) for id_, tasks in json.loads(self.group.job_model(version)).items()}
-        return self._plans.get(version, {})
-
-    def act_as_leader(self, state: GroupState, sequence: int) -> None:
-        if must_step_back(state.members, sequence, state.origin.code if state.origin else None):
+        is_leader = leader is not None and leader.sequence == sequence
+        if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
             self.world.say(f"{self.name} steps back")
-            self.group.register(Registration(self.id, "host", 1, self.code, "host", 1, "1@1", "boot"))
+            self._lead_no_more()
+            self._register()
             return
-        leading, kafka = self.group.leading(sequence), self.world.kafka
-        if self.led_by != sequence:
-            kafka.holder, self.led_by = (self.id, sequence), sequence
-            self.world.say(f"{self.name} leads")
-        run = run_as_leader(state.run, self.run, False, f"run of {self.name}", sequence)
-        self.run = run.id
-        leading.write_run(run)
-        if kafka.version > state.versions.active:
-            if not leading.publish(kafka.version):
-                leading.restore(kafka.version, json.dumps(kafka.plan).encode(), ModelOrigin(self.code, run.id))
-            self._plans.pop(kafka.version, None)
-        elif is_left_over(state, self.awaited.version if self.awaited else None):
-            self.world.say(f"{self.name} abandons {state.versions.proposed}, of a leader before")
-            leading.abandon(state.versions.proposed)
-        elif self.awaited is not None:
-            self.end_barrier(state, sequence)
+        if leader is not None and (joined := run_as_member(state.run, leader.sequence, self.world.bounded)) is not None:
+            self.run = joined.id
+        if is_leader:
+            self._lead(state, sequence)
         else:
-            self.decide(state, sequence)
+            self.followed_s = self.world.now_s - self.registered_s
+            self._lead_no_more()
+        self._follow(state, incarnation_of(mine), is_leader)
 
-    def end_barrier(self, state: GroupState, sequence: int) -> None:
-        awaited, kafka, leading = self.awaited, self.world.kafka, self.group.leading(sequence)
-        assert awaited is not None
-        present = [one.sequence for one in state.members]
-        outcome, _ = barrier_outcome(awaited, state.barrier, present, self.world.now_s)
-        if outcome is BarrierOutcome.TIMED_OUT:
-            self.world.say(f"{self.name} abandons {awaited.version}")
-            leading.abandon(awaited.version)
-            self.awaited, self.settling = None, self.settling.again(self.world.now_s)
-        elif outcome is not BarrierOutcome.WAITING:
-            plan, registrations = self.plan_of(awaited.version), self.settling.present
+    # --- as `ProcessorRounds` -------------------------------------------------------------------------------------------
 
-            def commit() -> None:
-                kafka.commit((self.id, sequence), awaited.version, plan)
-                kafka.granted = dict(registrations)
-                self.world.say(f"{self.name} commits {awaited.version}")
-                self.awaited = None
-                self.late = lambda: leading.publish(awaited.version)
+    def _follow(self, state: GroupState, incarnation: str, is_leader: bool) -> None:
+        view = ProcessorView(self.id, incarnation, self.group.lease.holds(self.world.now_s), is_leader)
+        step = processor_step(state, view, self.world.kafka.grants)
+        if step.releases:
+            self._end_rounds()
+        if step.joins is not None:
+            self.group.join_barrier(step.joins)
+        if step.work is not Work.ROUNDS:
+            self._end_rounds()
+        elif self._grant != step.grant:
+            self._grant, self._working = step.grant, self.world.kafka.plan.get(self.id, frozenset())
+            place = LocationId(self.registration.location_id)
+            self.group.locality.write_processor_locality(LocalityInfo({TaskName.parse(one): place for one in self._working}))
 
-            self.late = commit
+    def _end_rounds(self) -> None:
+        self._grant, self._working = None, frozenset()
 
-    def decide(self, state: GroupState, sequence: int) -> None:
-        kafka, leading, now_s = self.world.kafka, self.group.leading(sequence), self.world.now_s
-        self.settling = self.settling.with_look(state.members, state.stopped, kafka.plan, now_s)
-        leading.forget_stopped(self.settling.given_up)
-        if not self.settling.is_due(now_s):
-            return
-        code = state.origin.code if state.origin else None
-        candidates = candidates_of(state.members, code, self.world.tasks, kafka.plan)
-        there = {one.processor_id: one.sequence for one in candidates.chosen if one.processor_id is not None}
-        away = self.settling.counted - self.settling.present.keys()
-        wanted = shared_out(self.world.tasks, sorted({*there, *away}), kafka.plan)
-        decision = decision_of(kafka.plan, wanted, self.settling.present, kafka.granted)
+    # --- as `GroupCoordinator` ------------------------------------------------------------------------------------------
+
+    def _lead(self, state: GroupState, sequence: int) -> None:
+        kafka = self.world.kafka
+        self.leading: Leading = self.group.leading(sequence)
+        self.holder = (self.name, sequence)
+        if self.led_by != sequence:
+            self._lead_no_more()
+            new_id = f"run {self.world.now_s} of {self.name}"
+            self.group_run = run_as_leader(state.run, self.run, self.world.bounded, new_id, sequence)
+            goes_on = self.group_run.id != new_id and (state.origin is None or state.origin.code == self.code)
+            kafka.take(self.holder)
+            self.led_by, self.first_look, self.run = sequence, True, self.group_run.id
+            self.has_planned = goes_on and kafka.model is not None
+            self.world.say(f"{self.name} leads")
+            self.leading.write_run(self.group_run)
+        self._look_as_leader(state)
+
+    def _look_as_leader(self, state: GroupState) -> None:
+        kafka, now_s = self.world.kafka, self.world.now_s
+        holders = frozenset() if kafka.model is None else holders_of(kafka.model)
+        if self.first_look:
+            forgets = forgets_affinity(self.group_run, state.origin, self.has_planned)
+            followed_s, grants = self.followed_s, kafka.grants
+            awaited = to_await(state, holders, grants, followed_s=followed_s, timeout_s=TIMEOUT_S, forgets=forgets)
+            self.leading.await_return(awaited - state.awaited)
+            self.leading.forget_awaited(state.awaited - awaited)
+            self.first_look, state = False, replace(state, awaited=awaited)
+        if left := left_behind(kafka.grants, state.members):
+            kafka.take_back(self.holder, left)
+        self.settling = self.settling.with_look(state.members, state.awaited, holders, now_s)
+        self.leading.forget_awaited(self.settling.given_up)
+        view = LeaderView(
+            kafka.version or None,
+            is_proposing=self.awaited is not None,
+            has_planned=self.has_planned,
+            is_settled=self.settling.is_due(now_s),
+            has_requests=False,
+            wants_pause=False,
+        )
+        match leader_step(state, view):
+            case LeaderStep.END_BARRIER:
+                self._end_barrier(state)
+            case LeaderStep.END_LEFT_OVER:
+                self._end_left_over(state)
+            case LeaderStep.PUBLISH:
+                self._publish_again(state)
+            case LeaderStep.DECIDE:
+                self._decide(state)
+
+    def _decide(self, state: GroupState) -> None:
+        kafka, now_s, version = self.world.kafka, self.world.now_s, next_version(state, self.world.kafka.version)
+        forgets = forgets_affinity(self.group_run, state.origin, self.has_planned)
+        wanted = wanted_plan(state, kafka.model, self.settling, version, forgets=forgets)
         self.settling = self.settling.decided()
-        if decision.step is GroupStep.GRANT:
-            kafka.granted |= {id_: self.settling.present[id_] for id_ in decision.processors}
-        if decision.step is not GroupStep.PROPOSE:
+        if wanted is None:
             return
-        version = next_version(state, kafka.version)
-        self.world.say(f"{self.name} proposes {version}: {wanted}")
-        use = (self.world.lives, version)
-        assert use not in self.world.used, f"version {version} is used twice\n" + self.world.story()
-        assert version not in self._plans, f"version {version} was seen before\n" + self.world.story()
-        self.world.used.add(use)
-        if not leading.propose(version, json.dumps(wanted).encode(), ModelOrigin(self.code, self.run or "")):
+        made = kafka.draft(wanted, self.has_planned, self._locality(wanted))
+        if made.step is not GroupStep.PROPOSE:
+            if made.step is GroupStep.GRANT:
+                kafka.grant(self.holder, wanted, made.ungranted)
+            self.has_planned = True
+            return
+        self._check_use(version)
+        self.world.say(f"{self.name} proposes {version}, which changes {sorted(made.changed)}")
+        if not self.leading.propose(version, b"{}", ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))):
             self.settling = self.settling.again(now_s)
             return
-        self.world.proposed[version] = wanted
-        releasing = frozenset(there[id_] for id_ in decision.processors if id_ in there)
-        self.awaited = AwaitedRelease(version, releasing, frozenset(there[id_] for id_ in wanted if id_ in there), now_s)
+        self.world.proposed.append(version)
+        members = {incarnation_of(one): one.sequence for one in state.members}
+        present = {id_: members[incarnation] for id_, incarnation in wanted.present.items() if incarnation in members}
+        self.awaited = awaited_release(version, made.changed, made.portions, present, now_s)
+        self.wanted, self.changed = wanted, made.to_fence
 
+    def _locality(self, wanted: WantedPlan) -> dict[TaskName, str]:
+        return {} if wanted.shape.forgets else dict(self.group.locality.read_processor_locality().get_locality())
 
-def shared_out(tasks: int, ids: list[str], before: Plan) -> Plan:
-    """Equal shares, where each keeps what it had as far as these allow."""
-    if not ids:
-        return {}
-    most = ceil(tasks / len(ids))
-    shares = {id_: [task for task in before.get(id_, ()) if task < tasks][:most] for id_ in ids}
-    larger = tasks - (most - 1) * len(ids)
-    for id_ in sorted(ids, key=lambda id_: -len(shares[id_])):
-        room = most if larger > 0 else most - 1
-        larger -= len(shares[id_]) >= most and larger > 0
-        shares[id_] = shares[id_][:room]
-    free = iter([task for task in range(tasks) if not any(task in share for share in shares.values())])
-    for task in free:
-        shares[min(shares, key=lambda id_: (len(shares[id_]), id_))].append(task)
-    return {id_: tuple(sorted(share)) for id_, share in shares.items() if share}
+    def _check_use(self, version: int) -> None:
+        use = (self.world.lives, version)
+        assert use not in self.world.used, f"version {version} is used twice\n" + self.world.story()
+        self.world.used.add(use)
+
+    def _end_barrier(self, state: GroupState) -> None:
+        awaited, wanted, changed, kafka = self.awaited, self.wanted, self.changed, self.world.kafka
+        assert awaited is not None and wanted is not None
+        present = [one.sequence for one in state.members]
+        outcome, _ = barrier_outcome(awaited, state.barrier, present, self.world.now_s)
+        if outcome is BarrierOutcome.WAITING:
+            return
+        self.awaited = None
+        if outcome is BarrierOutcome.TIMED_OUT:
+            self.world.say(f"{self.name} abandons {awaited.version}")
+            self.leading.abandon(awaited.version)
+            self.settling = self.settling.again(self.world.now_s)
+            return
+        is_replan, leading, holder = self.has_planned, self.leading, self.holder
+
+        def commit() -> None:
+            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed)
+            self.has_planned = True
+            self.world.say(f"{self.name} commits {awaited.version}: {({id_: sorted(one) for id_, one in kafka.plan.items()})}")
+            self.late = lambda: leading.publish(awaited.version)
+
+        self.late = commit
+
+    def _end_left_over(self, state: GroupState) -> None:
+        proposed = state.versions.proposed
+        if self.world.kafka.version == proposed:
+            self.leading.publish(proposed)
+            return
+        self.world.say(f"{self.name} abandons {proposed}, of a leader before")
+        self.leading.abandon(proposed)
+        self.settling = self.settling.again(self.world.now_s)
+
+    def _publish_again(self, state: GroupState) -> None:
+        version, barrier = self.world.kafka.version, state.barrier
+        is_waiting = barrier is not None and barrier.state is BarrierState.NEW
+        if state.versions.proposed == version and is_waiting and self.leading.publish(version):
+            return
+        self.leading.restore(version, b"{}", ModelOrigin(self.code, self.group_run.id))

@@ -24,15 +24,14 @@ from headrace.core.group.membership import (
 from headrace.core.group.proposals import (
     AwaitedRelease,
     BarrierOutcome,
-    GroupStep,
+    awaited_release,
     barrier_outcome,
     changed_processors,
-    decision_of,
     is_left_over,
     may_work,
     next_version,
 )
-from headrace.core.group.runs import keeps_affinity, run_as_leader, run_as_member, run_in_force
+from headrace.core.group.runs import forgets_affinity, keeps_affinity, run_as_leader, run_as_member, run_in_force
 from headrace.core.group.settling import QUIET_S, SETTLE_S_MAX, Settling
 from headrace.core.group.state import (
     BarrierState,
@@ -106,30 +105,24 @@ def test_the_other_one_is_named() -> None:
 # --- spares -----------------------------------------------------------------------------------------------------------
 
 
-@given(GROUPS, st.none() | CODES, st.integers(0, 6), st.frozensets(IDS))
-def test_each_one_is_chosen_or_a_spare_with_a_reason(
-    members: list[GroupMember], active: str | None, tasks: int, holders: frozenset[str]
-) -> None:
-    found = candidates_of(members, active, tasks, holders)
+@given(GROUPS, st.none() | CODES)
+def test_each_one_is_chosen_or_a_spare_with_a_reason(members: list[GroupMember], active: str | None) -> None:
+    found = candidates_of(members, active)
     chosen = {one.sequence for one in found.chosen}
     assert chosen | found.spares.keys() == {one.sequence for one in members} and not chosen & found.spares.keys()
-    assert all(found.spares.values()) and len(chosen) <= tasks
+    assert all(found.spares.values())
     codes = {one.registration.code for one in found.chosen if one.registration is not None}
     assert len(codes) <= 1
     unique = unique_members(members)
     if any(one.registration is not None and one.registration.code == active for one in unique):
         assert codes <= {active}, "the new ones wait until the last old one has left"
-    fitting = [one for one in unique if one.registration is not None and one.registration.code in codes]
-    assert len(chosen) == min(tasks, len(fitting))
-    idle = [one for one in fitting if one.sequence not in chosen]
-    if any(one.processor_id in holders for one in idle):
-        assert all(one.processor_id in holders for one in found.chosen), "no task moves to make room for a spare"
+    assert list(found.chosen) == [one for one in unique if one.registration is not None and one.registration.code in codes]
 
 
 def test_when_the_last_old_one_has_left_the_new_ones_plan() -> None:
     members = [member(1, "a", "new"), member(2, "b", "old"), member(3, "c", "new"), member(4, "d", "newer")]
-    assert [one.sequence for one in candidates_of(members, "old", 9).chosen] == [2]
-    assert [one.sequence for one in candidates_of([members[0], *members[2:]], "old", 9).chosen] == [1, 3]
+    assert [one.sequence for one in candidates_of(members, "old").chosen] == [2]
+    assert [one.sequence for one in candidates_of([members[0], *members[2:]], "old").chosen] == [1, 3]
 
 
 @given(GROUPS, st.none() | CODES)
@@ -209,21 +202,14 @@ def test_one_without_tasks_is_not_waited_for() -> None:
     assert Settling().with_look([member(0, "a")], {"b"}, {"a"}, 0.0).counted == {"a"}
 
 
+def test_the_mark_of_one_that_is_there_is_deleted() -> None:
+    """It came while the leader wrote the mark: when it is lost later it is not to be waited for."""
+    settling = Settling().with_look([member(0, "a"), member(1, "b")], {"b"}, {"a", "b"}, 0.0)
+    assert settling.given_up == {"b"} and settling.counted == {"a", "b"}
+    assert not settling.with_look([member(0, "a"), member(1, "b")], (), {"a", "b"}, 1.0).given_up
+
+
 # --- proposals ------------------------------------------------------------------------------------------------------
-
-
-@given(PORTIONS, PORTIONS, st.dictionaries(IDS, st.integers(0, 3)), st.dictionaries(IDS, st.integers(0, 3)))
-def test_a_version_is_used_only_where_a_portion_changes(
-    active: Mapping[str, int], wanted: Mapping[str, int], present: Mapping[str, int], granted: Mapping[str, int]
-) -> None:
-    found = decision_of(active, wanted, present, granted)
-    assert (found.step is GroupStep.PROPOSE) is (active != wanted)
-    if active != wanted:
-        kept = {id_ for id_ in {*active, *wanted} if id_ in active and id_ in wanted and active[id_] == wanted[id_]}
-        assert found.processors == {*active, *wanted} - kept
-    else:
-        assert found.processors == {id_ for id_ in active if id_ in present and granted.get(id_) != present[id_]}
-        assert (found.step is GroupStep.NOTHING) is (not found.processors)
 
 
 @given(PORTIONS, PORTIONS)
@@ -260,6 +246,11 @@ def test_a_barrier_waits_for_those_that_are_there_and_not_for_ever(
     assert (outcome is BarrierOutcome.RELEASED) is (not late)
     assert (outcome is BarrierOutcome.WAITING) is bool(late and now_s < 10)
     assert (outcome is BarrierOutcome.LATE) is bool(late and now_s >= 10)
+
+
+def test_who_is_not_there_is_neither_waited_for_nor_given_anything() -> None:
+    found = awaited_release(8, {"a", "b", "x"}, {"b", "c", "y"}, {"a": 1, "b": 2, "c": 3, "d": 4}, 5.0)
+    assert found == AwaitedRelease(8, frozenset({1, 2}), frozenset({2, 3}), 5.0)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +348,15 @@ def test_who_comes_sees_the_run_that_its_leader_would_have_it_join(stored: Group
 def test_a_bounded_run_keeps_affinity_within_itself_only(bounded: bool, before: str | None, kept: bool) -> None:
     origin = None if before is None else ModelOrigin("code", before)
     assert keeps_affinity(GroupRun("r1", bounded, 0), origin) is kept
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_what_was_planned_in_this_run_is_never_forgotten(bounded: bool) -> None:
+    """`origin` None: ZooKeeper has come back empty, or is new."""
+    run = GroupRun("r1", bounded, 0)
+    for origin in (None, ModelOrigin("code", "r1"), ModelOrigin("code", "r2")):
+        assert not forgets_affinity(run, origin, has_planned=True)
+        assert forgets_affinity(run, origin, has_planned=False) is (bounded and origin != ModelOrigin("code", "r1"))
 
 
 def test_a_spare_is_told_why_it_has_no_tasks() -> None:

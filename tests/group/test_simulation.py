@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from group.simulated import TIMEOUT_S, Processor, World
-from headrace.coordination import TreeConflictError
-from headrace.core.group.proposals import BarrierOutcome
-from headrace.core.group.state import GroupState, ModelVersions
-from headrace.group.registration import OwnNode
+from group.simulated import RETURN_S, TIMEOUT_S, Processor, World
+from headrace.core.group.state import ModelVersions
 
 FEW, MANY = range(25), range(25, 150)
 QUIET_S = 100.0
@@ -32,7 +28,7 @@ def started(world: World, ids: str = "abc") -> list[Processor]:
 
 def test_processors_that_start_together_get_one_plan(world: World) -> None:
     started(world, "abcd")
-    assert list(world.proposed) == [1]
+    assert world.proposed == [1]
 
 
 def test_an_abandoned_proposal_lets_released_tasks_resume(world: World) -> None:
@@ -45,7 +41,7 @@ def test_an_abandoned_proposal_lets_released_tasks_resume(world: World) -> None:
     joining.die()
     world.server.expire(joining.tree.session_id or 0)
     world.pass_s(15)
-    assert list(world.proposed) == [1, 2] and world.kafka.version == 1 and world.kafka.plan == before
+    assert world.proposed == [1, 2] and world.kafka.version == 1 and world.kafka.plan == before
     assert first.group.state().versions.proposed == 2
     world.check_converged()
 
@@ -86,9 +82,9 @@ def test_a_leader_that_is_stopped_after_the_commit_is_followed_by_one_that_publi
     world.check_converged()
 
 
-def test_ten_processors_restarted_one_after_the_other_need_no_other_version(world: World) -> None:
+def test_ten_processors_restarted_one_after_the_other_need_no_other_version() -> None:
     """Scenario 11."""
-    world.tasks = 20
+    world = World(20)
     started(world, "abcdefghij")
     before, versions = world.kafka.plan, list(world.proposed)
     for processor in list(world.processors):
@@ -97,7 +93,7 @@ def test_ten_processors_restarted_one_after_the_other_need_no_other_version(worl
         world.add(processor.id)
         world.pass_s(2)
     world.pass_s(10)
-    assert world.kafka.plan == before and list(world.proposed) == versions
+    assert world.kafka.plan == before and world.proposed == versions
     world.check_converged()
 
 
@@ -120,16 +116,16 @@ def test_one_that_died_is_replaced_after_its_session(world: World) -> None:
     world.check_converged()
 
 
-def test_those_that_do_not_change_work_through_it(world: World) -> None:
+def test_those_that_do_not_change_work_through_it() -> None:
     """Scenario 7, as far as the decisions are concerned: one task moves to the one that joins, and two do not hear of it."""
-    world.tasks = 7
+    world = World(3)
     first, second, third = started(world)
     before, seen = world.kafka.plan, dict.fromkeys("abc", False)
     fourth = world.add("d")
 
     def look() -> None:
         for one in (first, second, third):
-            seen[one.id] |= one.works_on() < set(before[one.id])
+            seen[one.id] |= one.works_on() < before[one.id]
 
     world.pass_s(15, look)
     world.check_converged()
@@ -138,17 +134,116 @@ def test_those_that_do_not_change_work_through_it(world: World) -> None:
     assert {id_ for id_, has_paused in seen.items() if has_paused} <= changed, "the others worked all the while"
 
 
-def test_a_server_that_comes_back_empty_gives_the_same_plan(world: World) -> None:
-    """Scenario 14."""
-    started(world)
+@pytest.mark.parametrize("late", "abc")
+def test_a_server_that_comes_back_empty_gives_the_same_plan(world: World, late: str) -> None:
+    """Scenario 14; one finds the server some seconds after the others."""
+    made = started(world)
     before = world.kafka.plan
     world.server.is_down = True
     world.pass_s(2 * TIMEOUT_S)
     assert not any(one.works_on() for one in world.processors), "the leases have ended"
+    last = made["abc".index(late)]
+    last.tree.is_cut = True
     world.empty()
+    world.pass_s(10)
+    assert {one.id for one in world.running() if one.works_on()} == set("abc") - {late}
+    last.tree.is_cut = False
     world.pass_s(20)
     assert world.kafka.plan == before and world.kafka.version == 1
     world.check_converged()
+
+
+def killed(world: World) -> None:
+    for one in world.running():
+        one.die()
+
+
+def test_after_a_kill_of_all_each_works_on_its_own_tasks_as_it_comes(world: World) -> None:
+    """Scenario 12: in reverse order, some seconds apart."""
+    started(world, "abcd")
+    before = world.kafka.plan
+    killed(world)
+    world.pass_s(TIMEOUT_S)
+    for count, id_ in enumerate("dcba", 1):
+        world.add(id_)
+        world.pass_s(6)
+        assert {one.id: one.works_on() for one in world.running()} == {id_: before[id_] for id_ in "dcba"[:count]}
+    assert (world.kafka.plan, world.kafka.version) == (before, 1)
+    world.check_converged()
+
+
+def test_of_those_that_were_killed_one_that_does_not_come_back_is_waited_for_only_so_long(world: World) -> None:
+    """Also where the first one that came is killed meanwhile: its tasks move at once, those of the other wait on."""
+    started(world)
+    before = world.kafka.plan
+    killed(world)
+    world.pass_s(TIMEOUT_S)
+    first, _ = world.add("c"), world.add("b")
+    world.pass_s(6)
+    assert world.kafka.plan == before
+    first.die()
+    world.pass_s(TIMEOUT_S + 5)
+    assert world.kafka.plan.keys() == {"a", "b"} and before["a"] <= world.kafka.plan["a"]
+    world.pass_s(RETURN_S)
+    assert world.kafka.plan.keys() == {"b"}
+    world.check_converged()
+
+
+def test_tasks_go_at_once_to_a_spare_that_has_seen_the_others_at_work() -> None:
+    """None is at work when it leads, but the group was not down. Who came as they went cannot know that, and waits."""
+    world = World(1)
+    started(world, "abc")
+    spare = world.add("d")
+    world.pass_s(2 * TIMEOUT_S + 2)
+    assert world.kafka.plan.keys() == set("abc"), "there are three tasks"
+    for one in world.running():
+        if one is not spare:
+            one.die()
+    world.pass_s(TIMEOUT_S + 5)
+    assert world.kafka.plan.keys() == {"d"}
+    world.check_converged()
+    spare.die()
+    world.add("e")
+    world.pass_s(TIMEOUT_S + 5)
+    assert world.kafka.plan.keys() == {"d", "e"}
+    world.pass_s(RETURN_S)
+    assert world.kafka.plan.keys() == {"e"}
+    world.check_converged()
+
+
+def test_a_spare_changes_nothing_when_it_comes_and_goes_nor_when_others_restart_beside_it() -> None:
+    world = World(1)
+    started(world, "abc")
+    before, entries = world.kafka.plan, list(world.kafka.entries)
+    world.add("d")
+    world.pass_s(10)
+    for id_ in "dbd":
+        next(one for one in world.running() if one.id == id_).stop()
+        world.pass_s(3)
+        world.add(id_)
+        world.pass_s(5)
+    assert (world.kafka.plan, world.kafka.version, world.kafka.entries) == (before, 1, entries)
+    world.check_converged()
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_a_run_that_ends_keeps_tasks_where_they_are_within_itself_only(is_bounded: bool) -> None:
+    """Who comes first in another run has what it had where runs have no end, and all of it where they have one."""
+    world = World(4, is_bounded)
+    first, second = started(world, "ab")
+    before = world.kafka.plan
+    first.stop()  # it led
+    world.pass_s(5)
+    world.add("a")
+    world.pass_s(10)
+    assert world.kafka.plan == before, "the run lasts as long as one of them is there"
+    for way in (Processor.die, Processor.stop):
+        for one in world.running():
+            way(one)
+        world.pass_s(TIMEOUT_S + 1)
+        world.add(second.id)
+        world.pass_s(10)
+        assert world.running()[0].works_on() == (frozenset().union(*before.values()) if is_bounded else before[second.id])
 
 
 def test_other_code_waits_for_the_last_of_the_old(world: World) -> None:
@@ -202,7 +297,7 @@ def disturbed(world: World, chance: random.Random) -> None:
 
 
 def converges(seed: int) -> None:
-    world, chance = World(tasks=7), random.Random(seed)
+    world, chance = World(tasks=12), random.Random(seed)
     for id_ in "abc"[: chance.randint(1, 3)]:
         world.add(id_)
     for _ in range(25):
@@ -220,80 +315,60 @@ def converges(seed: int) -> None:
     world.check_converged()
 
 
+def comes_home(seed: int) -> None:
+    """A group with or without spares: its processors are restarted one by one, or all go at once, by whatever way, and come
+    back one after the other; then each has what it had, by the same job model."""
+    chance = random.Random(seed)
+    world, ids = World(chance.choice([1, 2, 5])), "abcde"[: chance.randint(2, 5)]
+    for id_ in ids:
+        world.add(id_)
+        world.pass_s(chance.choice([0.0, 0.5, 5.0]))
+    world.pass_s(20)
+    world.check_converged()
+    for _ in range(3):
+        before, version = world.kafka.plan, world.kafka.version
+        returning = chance.sample(ids, len(ids))
+        match chance.choice(["all go", "ZooKeeper goes", "one after the other"]):
+            case "one after the other":
+                for id_ in returning:
+                    next(one for one in world.running() if one.id == id_).stop()
+                    world.pass_s(chance.choice([0.5, 2.0, 8.0]))
+                    world.add(id_)
+                    world.pass_s(chance.choice([0.5, 2.0, 8.0]))
+            case "all go":
+                for one in world.running():
+                    one.stop() if chance.random() < 0.3 else one.die()
+                world.pass_s(chance.choice([0.5, 4.0, TIMEOUT_S, 2 * TIMEOUT_S]))
+                for id_ in returning:
+                    world.add(id_)
+                    world.pass_s(chance.uniform(0.0, 0.9 * RETURN_S / len(ids)))
+            case _:
+                world.server.is_down = True
+                world.pass_s(2 * TIMEOUT_S)
+                for one in world.running():
+                    one.tree.is_cut = True
+                world.empty()
+                for id_ in returning:
+                    next(one for one in world.running() if one.id == id_).tree.is_cut = False
+                    world.pass_s(chance.uniform(0.0, 0.9 * RETURN_S / len(ids)))
+        world.pass_s(20)
+        assert (world.kafka.plan, world.kafka.version) == (before, version), "not home\n" + world.story()
+        world.check_converged()
+
+
 @pytest.mark.parametrize("seed", FEW)
 def test_a_group_converges(seed: int) -> None:
     converges(seed)
 
 
+@pytest.mark.parametrize("seed", FEW)
+def test_a_group_comes_home(seed: int) -> None:
+    comes_home(seed)
+
+
 @pytest.mark.search
 @pytest.mark.timeout(1200)
-def test_many_groups_converge() -> None:
+def test_many_groups_converge_and_come_home() -> None:
     for seed in MANY:
         converges(seed)
-
-
-# --- what each safeguard is for -------------------------------------------------------------------------------------
-
-
-def by_proposal_alone(versions: Any, barrier: Any, active: Any, proposed: Any, holds_lease: bool) -> bool:
-    """As `may_work`, but that who has released for a proposal does not resume when that is abandoned."""
-    return holds_lease and active is not None and (versions.proposed <= versions.active or active == proposed)
-
-
-def whatever_is_proposed(versions: Any, barrier: Any, active: Any, proposed: Any, holds_lease: bool) -> bool:
-    """As `may_work`, but that nobody releases for a proposal."""
-    return holds_lease and active is not None
-
-
-def nobody_is_waited_for(*_: Any) -> tuple[BarrierOutcome, frozenset[int]]:
-    return BarrierOutcome.RELEASED, frozenset()
-
-
-def committed_by_anybody(self: OwnNode, operations: Any, by: int | None = None) -> bool:
-    """As `OwnNode.commit`, but that the own node need not be there."""
-    try:
-        self._tree.commit(operations)
-    except TreeConflictError:
-        return False
-    return True
-
-
-def after_the_committed_one(state: GroupState, committed: int) -> int:
-    return 1 + committed
-
-
-# Per safeguard of the coordination: what stands in its place when it is taken out, and a word of what breaks then. What keeps
-# two from *committing* is Kafka's, see `commit_model.test_group`.
-TAKEN_OUT: dict[str, tuple[str, Any, str]] = {
-    "a lease ends before the session": ("headrace.core.group.lease.Lease.holds", lambda *_: True, "work on task"),
-    "who loses tasks releases them first": ("group.simulated.may_work", whatever_is_proposed, "work on task"),
-    "a leader waits until they are released": ("group.simulated.barrier_outcome", nobody_is_waited_for, "work on task"),
-    "who has released resumes after an abandoned proposal": ("group.simulated.may_work", by_proposal_alone, ""),
-    "a proposal of a leader before is ended": ("group.simulated.is_left_over", lambda *_: False, ""),
-    "a number is used once": ("group.simulated.next_version", after_the_committed_one, "twice"),
-}
-
-# Alone it is not needed here: each write names the version of the node that was read, so that a deposed leader's is refused by
-# what its successor has written; and no plan is committed but by the holder of the application. It covers what a leader writes
-# that nobody has written since, such as the run.
-COVERED = {"a leader's writes depend on its own node": ("headrace.group.registration.OwnNode.commit", committed_by_anybody)}
-
-
-@pytest.mark.parametrize("safeguard", TAKEN_OUT)
-def test_without_a_safeguard_a_schedule_breaks_what_must_hold(safeguard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, instead, what = TAKEN_OUT[safeguard]
-    monkeypatch.setattr(place, instead)
-
-    def all_converge() -> None:
-        for seed in (*FEW, *MANY):
-            converges(seed)
-
-    with pytest.raises(AssertionError, match=what or None):
-        all_converge()
-
-
-@pytest.mark.parametrize("safeguard", COVERED)
-def test_a_safeguard_that_another_one_covers(safeguard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(*COVERED[safeguard])
-    for seed in FEW[:8]:
-        converges(seed)
+        comes_home(seed)

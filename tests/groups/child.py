@@ -31,7 +31,7 @@ BOUND_S = 20.0
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
     it hears nothing of what others commit; `held_s`: for so long it waits for another that has the application; `collector`:
-    where it sends its spans."""
+    where it sends its spans; `slow_s`: how long each record takes."""
 
     processor_id: str
     coordinator: str
@@ -48,11 +48,13 @@ class Run:
     run_s: float = 120.0
     held_s: float = group_job.HELD_S
     session_ms: int = 4000
+    return_wait_s: float = 5.0
     until: str | None = None
     version_interval_s: float = 60.0
     inline_bytes: int = 4 << 20
     retention_s: float = 86_400.0
     is_deaf: bool = False
+    slow_s: float = 0.0
     collector: str = ""
     to_the_last: bool = False  # by a grouper of its own
     on_spark: bool = False  # else rounds run in this very process
@@ -74,7 +76,7 @@ class Run:
             "partition_check_interval_s": 0.2,
             "settle_time_s": 0.5,
             "elasticity_factor": self.factor,
-            "processor_return_wait_s": 5.0,
+            "processor_return_wait_s": self.return_wait_s,
             "state_version_interval_s": self.version_interval_s,
             "restore_inline_bytes": self.inline_bytes,
             "local_store_retention_s": self.retention_s,
@@ -117,12 +119,14 @@ def engine_of(run: Run) -> InlineEngine | None:
 class Numbering(hr.Processor[Any, Any, Any, Any]):
     """Forwards the records of a key with their numbers: each is written once, in order, or it shows."""
 
+    slow_s: ClassVar[float] = 0.0
     store: ClassVar[str] = "seen"
     stores: ClassVar = [hr.KeyValueStore("seen", value=hr.Long())]
 
     def process(self, record: Any) -> None:
         store = self.context.store(self.store)
         store.put((store.get() or 0) + 1)
+        time.sleep(self.slow_s)
         self.context.forward(value=[store.get(), record.value])
 
 
@@ -155,6 +159,7 @@ def work(run: Run) -> dict[str, Any]:
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
     group_job.HELD_S = run.held_s
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
+    Numbering.slow_s = run.slow_s
     if run.is_deaf:
         SubTopologyRunner.hear = lambda self: None  # type: ignore[method-assign]
     job = wiring.start(application(run), run.until, engine=engine_of(run))

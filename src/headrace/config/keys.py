@@ -262,7 +262,8 @@ class Config(Mapping[str, Any]):
     processor_return_wait_s: float | None = declared(
         None,
         "Time in seconds for which tasks wait before they move: on a cluster those of a location whose executors have ended, "
-        "in a group those of a processor that was stopped; unset: 10 on a cluster, 30 in a group.",
+        "in a group those of a processor that was stopped, or that was lost together with all others; unset: 10 on a cluster, "
+        "30 in a group.",
         least=0,
     )
     restore_inline_bytes: int = declared(

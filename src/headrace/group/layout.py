@@ -10,7 +10,7 @@
       run                                `GroupRun`; empty before the first
       pause                              `PauseRequest`; empty where none is requested
       resting/<registration>             ephemeral: the number of the pause that it rests for
-      stopped/<processor id>             it was stopped in order, and is not there
+      stopped/<processor id>             tasks wait for it: it was stopped in order, or was away when the group began again
 
 Names that a user chooses are escaped.
 """

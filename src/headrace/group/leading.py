@@ -98,8 +98,13 @@ class Leading:
         node = self._tree.read(self._paths.pause)
         return node is not None and (node.data == data or self._commit([Write(self._paths.pause, data, node.version)]))
 
-    def forget_stopped(self, processor_ids: Collection[str]) -> None:
-        """Delete the marks of those that were stopped in order and have not come back in time."""
+    def await_return(self, processor_ids: Collection[str]) -> None:
+        """Mark these to be waited for, as if they had been stopped in order."""
+        for path in map(self._paths.stopped, sorted(processor_ids)):
+            self._commit([Create(path)])
+
+    def forget_awaited(self, processor_ids: Collection[str]) -> None:
+        """Delete the marks of these: they have come, or have not come back in time."""
         for path in map(self._paths.stopped, sorted(processor_ids)):
             self._commit([Delete(path)])
 

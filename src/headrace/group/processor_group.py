@@ -181,7 +181,6 @@ class ProcessorGroup:
         used = [*self._tree.children(self.paths.job_models), *self._tree.children(self.paths.barriers)]
         numbers = [number for name in used if (number := number_of(name)) is not None]
         self._highest_version = max(self._highest_version, versions.proposed, versions.active, *numbers)
-        ids = {one.processor_id for one in members}
         run = self._tree.read(self.paths.run, watch=True)
         pause = self._tree.read(self.paths.pause, watch=True)
         return GroupState(
@@ -192,7 +191,7 @@ class ProcessorGroup:
             self._origin(versions.active) if versions.active else None,
             self._origin(versions.proposed) if versions.proposed > versions.active else None,
             None if run is None or not run.data else decode(GroupRun, run.data, self.paths.run),
-            frozenset(id_ for id_ in self._stopped() if id_ not in ids),
+            frozenset(self._awaited()),
             None if pause is None or not pause.data else decode(PauseRequest, pause.data, self.paths.pause),
             self.rests() if is_leader and pause is not None and pause.data else {},
         )
@@ -243,7 +242,7 @@ class ProcessorGroup:
         meta = read_meta(node, self.paths.meta(version))
         return ModelOrigin(meta.code, meta.run_id, meta.changed)
 
-    def _stopped(self) -> list[str]:
+    def _awaited(self) -> list[str]:
         found = []
         for name in self._tree.children(self.paths.stops):
             try:

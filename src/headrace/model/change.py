@@ -14,7 +14,7 @@ class ChangeKind(StrEnum):
     START = "start"  # the application was edited, or planned for the first time
     EXPANSION = "expansion"  # a stream has more partitions
     STARTPOINT = "startpoint"
-    REBALANCE = "rebalance"  # locations of a cluster came or went
+    REBALANCE = "rebalance"  # locations of a cluster, or processors of a group, came or went
     SCALE = "scale"  # another elasticity factor, or another number of containers
 
 

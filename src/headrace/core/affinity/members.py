@@ -2,7 +2,8 @@
 
 Seed: SEP-11 "Container to physical host assignment": the processor that had a task, else one at the same location, else any.
 What is shared out are *portions*: a task; the virtual tasks of one together, or where there are fewer tasks than processors
-slices of them, as `core.job_plan.containers` cuts them.
+slices of them, as `core.job_plan.containers` cuts them. Shares are equal in each sub-topology, and all sub-topologies together:
+five sub-topologies of one task each do not meet on one processor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from headrace.core.affinity.quotas import Extras, levelled
 from headrace.core.job_plan.containers import portions_of
 from headrace.core.job_plan.elasticity import bucketed
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -33,14 +35,21 @@ class TaskHistory:
     """What is known of tasks from before.
 
     `containers`: of the plan before, of the same sub-topology, perhaps of another elasticity factor. `last_locations`: where
-    tasks have run last, as their containers have said. `state_bytes`: how much a task would have to restore. `load`: how many
-    tasks each processor has of other sub-topologies, so that those with few tasks do not all go to the same one.
+    tasks have run last, as their containers have said. `state_bytes`: how much a task would have to restore.
     """
 
     containers: Collection[ContainerModel] = ()
     last_locations: Mapping[TaskName, str] = field(default_factory=dict)
     state_bytes: Mapping[TaskName, int] = field(default_factory=dict)
-    load: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TasksToAssign:
+    """The tasks of one sub-topology, and the processors that may have some."""
+
+    tasks: Sequence[TaskModel]
+    processors: Collection[Member]
+    history: TaskHistory = TaskHistory()
 
 
 class _Portion(NamedTuple):
@@ -73,12 +82,37 @@ def assigned(
     0 c host-1 Partition_0 Partition_2
     1 b host-2 Partition_1 Partition_3
     """
-    assert processors, "there is no processor"
-    members = sorted(processors, key=lambda one: one.id)
-    assert len({one.id for one in members}) == len(members), f"two processors of one id: {members}"
-    history = history or TaskHistory()
-    portions = _portions(tasks, len(members), history)
-    shares = _shares(portions, members, history.load)
+    (found,) = assigned_together([TasksToAssign(tasks, processors, history or TaskHistory())])
+    return found
+
+
+def assigned_together(subs: Sequence[TasksToAssign]) -> tuple[tuple[ContainerModel, ...], ...]:
+    """As `assigned`, of several sub-topologies. Where all have the same processors, what a processor has of all of them
+    together differs by at most one portion, too, and as many portions stay as both allow; else it is as level as it can be.
+
+    >>> from headrace.model.streams import SSP
+    >>> tasks = [TaskModel(TaskName.parse("Partition_0"), (SSP("k", "a", 0),))]
+    >>> (one,) = assigned(tasks, [Member("a")])
+    >>> found = assigned_together([TasksToAssign(tasks, [Member("a"), Member("b")], TaskHistory([one]))] * 5)
+    >>> [container.processor_id for sub in found for container in sub]
+    ['b', 'b', 'a', 'a', 'a']
+    """
+    totals, shared = Counter[str](), list[_Shared]()
+    for sub in subs:
+        one = _shared(sub, totals)
+        totals.update(one.quotas)
+        shared.append(one)
+    chosen = levelled([one.extras for one in shared], {one.id: totals[one.id] for sub in shared for one in sub.members})
+    found = []
+    for sub, one, having in zip(subs, shared, chosen, strict=True):
+        shares = _shares(one, {member.id: one.low + (member.id in having) for member in one.members})
+        found.append(_containers(shares, one.members, sub.history))
+    return tuple(found)
+
+
+def _containers(
+    shares: Mapping[str, list[_Portion]], members: Sequence[Member], history: TaskHistory
+) -> tuple[ContainerModel, ...]:
     lanes = lanes_by_processor([one.id for one in members if shares[one.id]], history.containers)
     by_lane = sorted((lanes[one.id], one) for one in members if one.id in lanes)
     tasks_of = {id_: tuple(task for portion in sorted(share) for task in portion.tasks) for id_, share in shares.items()}
@@ -130,8 +164,34 @@ def _most(values: Iterable[str | None]) -> str | None:
     return min(counts, key=lambda value: (-counts[value], value), default=None)
 
 
-def _shares(portions: Sequence[_Portion], members: Sequence[Member], load: Mapping[str, int]) -> dict[str, list[_Portion]]:
-    """The portions of each processor, by its id."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared:
+    """A sub-topology's portions. `owned`: by id of each processor those that it had, the first ones stay longest; `free`: of
+    those that are not there any more. Each processor is to have `low` portions, and those of `having` one more."""
+
+    members: Sequence[Member]
+    owned: Mapping[str | None, Sequence[_Portion]]
+    free: Sequence[_Portion]
+    low: int
+    having: frozenset[str]
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        return {one.id: self.low + (one.id in self.having) for one in self.members}
+
+    @property
+    def extras(self) -> Extras:
+        mine = {one.id: self.owned[one.id] for one in self.members}
+        kept = {id_: owned[self.low].state_bytes for id_, owned in mine.items() if len(owned) > self.low}
+        return Extras(tuple(mine), self.having, kept)
+
+
+def _shared(sub: TasksToAssign, load: Mapping[str, int]) -> _Shared:
+    """What is best for one sub-topology alone; `load`: how many portions processors have of others."""
+    assert sub.processors, "there is no processor"
+    members = sorted(sub.processors, key=lambda one: one.id)
+    assert len({one.id for one in members}) == len(members), f"two processors of one id: {members}"
+    portions = _portions(sub.tasks, len(members), sub.history)
     low, more = divmod(len(portions), len(members))
     owned: dict[str | None, list[_Portion]] = {one.id: [] for one in members}
     free: list[_Portion] = []
@@ -146,28 +206,33 @@ def _shares(portions: Sequence[_Portion], members: Sequence[Member], load: Mappi
 
     for one in members:
         owned[one.id].sort(key=lambda portion: leaves_late(portion, one.location_id))
-    quotas = _quotas(members, owned, free, low, more, load)
-    shares = {one.id: owned[one.id][: quotas[one.id]] for one in members}
-    free += [portion for one in members for portion in owned[one.id][quotas[one.id] :]]
+    return _Shared(members, owned, free, low, _having_more(members, owned, free, low, more, load))
+
+
+def _shares(shared: _Shared, quotas: Mapping[str, int]) -> dict[str, list[_Portion]]:
+    """The portions of each processor, by its id."""
+    members, owned = shared.members, shared.owned
+    shares = {one.id: list(owned[one.id][: quotas[one.id]]) for one in members}
+    free = [*shared.free, *(portion for one in members for portion in owned[one.id][quotas[one.id] :])]
     free.sort()
     places = {one.id: one.location_id for one in members}
     room = {id_: quota - len(shares[id_]) for id_, quota in quotas.items()}
     for place_of, home_of in ((places.__getitem__, lambda portion: portion.home), (_anywhere, _anywhere)):
-        free = _placed(free, home_of, shares, place_of, room, load)
+        free = _placed(free, home_of, shares, place_of, room)
     assert not free, free
     return shares
 
 
-def _quotas(
+def _having_more(
     members: Sequence[Member],
     owned: Mapping[str | None, Sequence[_Portion]],
     free: Sequence[_Portion],
     low: int,
     more: int,
     load: Mapping[str, int],
-) -> dict[str, int]:
-    """How many portions each processor is to have: `low`, and `more` of them one above it. These come first to processors that
-    keep a portion by it, and among them, then among the others, to where more portions are at home than there is room for."""
+) -> frozenset[str]:
+    """Which `more` processors are to have one portion above `low`: first those that keep a portion by it, and among them, then
+    among the others, where more portions are at home than there is room for."""
     crowd = Counter(portion.home for portion in free)  # by location: portions that look for a place there, less the places
     for one in members:
         crowd.update(portion.home for portion in owned[one.id][low:])
@@ -181,15 +246,15 @@ def _quotas(
         finds_none = home is None or crowd[home] > 0
         return int(home is not None and home == one.location_id) - (not finds_none)
 
-    quotas = dict.fromkeys((one.id for one in members), low)
+    chosen = set[str]()
     keepers = {one.id for one in members if len(owned[one.id]) > low}
     waiting = sorted(members, key=lambda one: (load.get(one.id, 0), -len(owned[one.id]), one.id))
     for _ in range(more):
         best = max(waiting, key=lambda one: (one.id in keepers, gain(one)))  # of equal ones the first
         waiting.remove(best)
-        quotas[best.id] += 1
+        chosen.add(best.id)
         crowd[owned[best.id][low].home if best.id in keepers else best.location_id] -= 1
-    return quotas
+    return frozenset(chosen)
 
 
 def _anywhere(_: object) -> str:
@@ -202,13 +267,12 @@ def _placed(
     shares: Mapping[str, list[_Portion]],
     place_of: Callable[[str], str | None],
     room: dict[str, int],
-    load: Mapping[str, int],
 ) -> list[_Portion]:
     """Put each portion where it is at home, with the processor there that has most room; gives those that find none."""
-    rooms: dict[str | None, list[tuple[int, int, str]]] = {}
+    rooms: dict[str | None, list[tuple[int, str]]] = {}
     for id_, left in room.items():
         if left:
-            rooms.setdefault(place_of(id_), []).append((-left, load.get(id_, 0), id_))
+            rooms.setdefault(place_of(id_), []).append((-left, id_))
     for heap in rooms.values():
         heapify(heap)
     homeless = []
@@ -218,11 +282,11 @@ def _placed(
         if not heap:
             homeless.append(portion)
             continue
-        left, others, id_ = heappop(heap)
+        left, id_ = heappop(heap)
         shares[id_].append(portion)
         room[id_] -= 1
         if room[id_]:
-            heappush(heap, (left + 1, others, id_))
+            heappush(heap, (left + 1, id_))
     return homeless
 
 

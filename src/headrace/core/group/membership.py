@@ -8,6 +8,7 @@ from enum import Enum
 
 from headrace.core.group.state import GroupMember
 from headrace.errors import JobHeldError
+from headrace.model.names import few
 
 DUPLICATE_TIMEOUTS = (
     2  # for so many session timeouts another of the same id is waited for: a dead one's session ends within one
@@ -89,11 +90,9 @@ class Candidates:
     spares: Mapping[int, str]
 
 
-def candidates_of(
-    members: Collection[GroupMember], active_code: str | None, tasks: int, holders: Collection[str] = ()
-) -> Candidates:
+def candidates_of(members: Collection[GroupMember], active_code: str | None) -> Candidates:
     """Who takes part: those with the code of the active job model; where there is none of these (any more), with that of the
-    first. At most as many as there are tasks, before others those that hold tasks (`holders`, by id)."""
+    first."""
     unique = unique_members(members)
     codes = [one.registration.code for one in unique if one.registration is not None]
     code = active_code if active_code in codes else codes[0] if codes else None
@@ -107,15 +106,21 @@ def candidates_of(
                 "its application or settings differ from those that the group runs: it is a spare until the last processor "
                 "with these has left"
             )
-    fitting.sort(key=lambda one: (one.processor_id not in holders, one.sequence))
-    for one in fitting[tasks:]:
-        spares[one.sequence] = f"there are {tasks} tasks, and as many processors have one"
-    return Candidates(tuple(sorted(fitting[:tasks], key=lambda one: one.sequence)), spares)
+    return Candidates(tuple(fitting), spares)
 
 
 def spare_text(members: Collection[GroupMember], sequence: int, active_code: str | None) -> str:
     """Why the one with this registration is given no tasks, for people; empty where it may have some."""
-    return candidates_of(members, active_code, len(members)).spares.get(sequence, "")
+    return candidates_of(members, active_code).spares.get(sequence, "")
+
+
+def without_tasks_text(tasks: int, holders: Collection[str]) -> str:
+    """Why a processor that may have tasks has none, for people. `tasks`: how many there are; `holders`: who has them.
+
+    >>> without_tasks_text(2, ["b", "a"])
+    'there are 2, and a, b have them: it is a spare until a job model has some for it'
+    """
+    return f"there are {tasks:,}, and {few(sorted(holders))} have them: it is a spare until a job model has some for it"
 
 
 def must_step_back(members: Collection[GroupMember], sequence: int, active_code: str | None) -> bool:

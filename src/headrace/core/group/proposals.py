@@ -16,42 +16,6 @@ RELEASE_WAIT_S = 10.0
 Portion = object
 
 
-class GroupStep(Enum):
-    NOTHING = "nothing"
-    GRANT = "grant"  # the same plan for new incarnations: they get grants, and no version is used
-    PROPOSE = "propose"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDecision:
-    """`processors`: the ids whose portions change, or who are to get grants."""
-
-    step: GroupStep
-    processors: frozenset[str] = frozenset()
-
-
-def decision_of(
-    active: Mapping[str, Portion],
-    wanted: Mapping[str, Portion],
-    present: Mapping[str, int],
-    granted: Mapping[str, int],
-) -> GroupDecision:
-    """What to do once changes have settled. `active` and `wanted`: the portions of the plan in force and of the one that
-    would be made now, by processor id. `present`: id to registration of those that are there; `granted`: id to the
-    registration that has a grant.
-
-    >>> decision_of({"a": 1}, {"a": 1}, {"a": 7}, {"a": 7}).step.name
-    'NOTHING'
-    >>> decision_of({"a": 1}, {"a": 1}, {"a": 8}, {"a": 7}).step.name
-    'GRANT'
-    """
-    changed = changed_processors(active, wanted)
-    if changed:
-        return GroupDecision(GroupStep.PROPOSE, changed)
-    renewed = frozenset(id_ for id_ in active if id_ in present and granted.get(id_) != present[id_])
-    return GroupDecision(GroupStep.GRANT, renewed) if renewed else GroupDecision(GroupStep.NOTHING)
-
-
 def changed_processors(before: Mapping[str, Portion], after: Mapping[str, Portion]) -> frozenset[str]:
     """The ids whose portions differ, of those in either.
 
@@ -93,6 +57,15 @@ class AwaitedRelease:
     releasing: frozenset[int]
     receiving: frozenset[int]
     since_s: float
+
+
+def awaited_release(
+    version: int, changed: Collection[str], receiving: Collection[str], present: Mapping[str, int], now_s: float
+) -> AwaitedRelease:
+    """What to wait for after the proposal of a plan that changes the processors `changed`, and in which those of `receiving`
+    have tasks. `present`: id to registration of those that are there and may have some."""
+    releases, receives = (frozenset(present[id_] for id_ in ids if id_ in present) for ids in (changed, receiving))
+    return AwaitedRelease(version, releases, receives, now_s)
 
 
 def barrier_outcome(

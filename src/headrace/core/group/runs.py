@@ -47,6 +47,12 @@ def run_in_force(state: GroupState) -> GroupRun | None:
     return run if leader is not None and run is not None and run.leader == leader.sequence and not run.has_ended else None
 
 
+def forgets_affinity(run: GroupRun, origin: ModelOrigin | None, has_planned: bool) -> bool:
+    """Whether the next plan has tasks go to any processor, wherever they were. `has_planned`: the plan in force was made in
+    this run; `origin` None: ZooKeeper does not know what it was made for."""
+    return not has_planned and not keeps_affinity(run, origin or ModelOrigin("", ""))
+
+
 def keeps_affinity(run: GroupRun, origin: ModelOrigin | None) -> bool:
     """Whether tasks stay where they were under the job model of `origin`, None where there is none. A run without an end
     continues any before it; one that is bounded only itself."""

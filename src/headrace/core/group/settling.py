@@ -30,38 +30,37 @@ def look_in_s(*, leads: bool, works: bool, due_in_s: float | None) -> float:
 class Settling:
     """What a leader has seen of its group's processors. Times are of a clock that only goes forward.
 
-    `present`: id to registration of those that are there. `away`: id to since when, of those that were stopped in order and
-    hold tasks. `counted`: the ids that a plan is made with: those that are there, and those that are away for less than
-    `return_wait_s`. `first_s`, `last_s`: of the changes since the last decision; None where there were none. `quiet_s`: how
-    long after the last one the decision waits; not at all where only such have come as were `counted` before: they wait for
-    grants, and another plan is not made.
+    `present`: id to registration of those that are there. `away`: id to since when, of those that are marked to be waited for,
+    and hold tasks. `outdated`: those that are marked, and there. `counted`: the ids that a plan is made with: those that are
+    there, and those that are away for less than `return_wait_s`. `first_s`, `last_s`: of the changes since the last decision;
+    None where there were none. `quiet_s`: how long after the last one the decision waits; not at all where only such have come
+    as were `counted` before: they wait for grants, and another plan is not made.
     """
 
     return_wait_s: float = RETURN_WAIT_S
     present: Mapping[str, int] = field(default_factory=dict)
     away: Mapping[str, float] = field(default_factory=dict)
+    outdated: frozenset[str] = frozenset()
     counted: frozenset[str] = frozenset()
     first_s: float | None = None
     last_s: float | None = None
     quiet_s: float = QUIET_S
 
     def with_look(
-        self, members: Collection[GroupMember], stopped: Collection[str], holders: Collection[str], now_s: float
+        self, members: Collection[GroupMember], awaited: Collection[str], holders: Collection[str], now_s: float
     ) -> Settling:
-        """The same with what was seen at `now_s`. `stopped`: the ids that were stopped in order. `holders`: the ids that have
-        tasks in the active plan: only these are waited for. One whose session has ended is not."""
+        """The same with what was seen at `now_s`. `awaited`: the ids that are marked to be waited for (`core.group.returns`).
+        `holders`: the ids that have tasks in the active plan: only these are waited for."""
         present = {one.processor_id: one.sequence for one in unique_members(members) if one.processor_id is not None}
-        away = {id_: self.away.get(id_, now_s) for id_ in stopped if id_ in holders and id_ not in present}
+        away = {id_: self.away.get(id_, now_s) for id_ in awaited if id_ in holders and id_ not in present}
         waited_for = {id_ for id_, since_s in away.items() if now_s - since_s < self.return_wait_s}
-        counted = frozenset(present) | waited_for
+        counted, outdated = frozenset(present) | waited_for, frozenset(present).intersection(awaited)
         have_come = any(self.present.get(id_) != sequence for id_, sequence in present.items())
         if counted == self.counted and not have_come:  # at most some have left that are waited for: nothing is to be decided
-            return replace(self, present=present, away=away)
+            return replace(self, present=present, away=away, outdated=outdated)
         is_known = counted == self.counted and (self.first_s is None or self.quiet_s == 0)
         first_s, quiet_s = now_s if self.first_s is None else self.first_s, 0.0 if is_known else QUIET_S
-        return replace(
-            self, present=present, away=away, counted=counted, first_s=first_s, last_s=now_s, quiet_s=quiet_s
-        )
+        return Settling(self.return_wait_s, present, away, outdated, counted, first_s, now_s, quiet_s)
 
     @property
     def due_s(self) -> float | None:
@@ -83,5 +82,5 @@ class Settling:
 
     @property
     def given_up(self) -> frozenset[str]:
-        """Those that have not come back in time: the marks of their stop are to be deleted."""
-        return frozenset(self.away) - self.counted
+        """Those that have not come back in time, or are there: their marks are to be deleted."""
+        return (frozenset(self.away) - self.counted) | self.outdated

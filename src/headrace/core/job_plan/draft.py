@@ -79,11 +79,14 @@ class PlanTerms:
     def application(self) -> str:
         return self.topology.application
 
+    @property
+    def has_members(self) -> bool:
+        """Whether containers are assigned to members; else any container may run anywhere."""
+        return bool(self.processors or self.locations)
+
     def members(self, wanted: int | None) -> tuple[Member, ...]:
-        """What containers are assigned to, `wanted` of them on a cluster if that is said; empty where any may run any."""
-        if self.processors:
-            return self.processors
-        return members_of(self.locations, wanted) if self.locations else ()
+        """What containers are assigned to, `wanted` of them on a cluster if that is said."""
+        return self.processors or members_of(self.locations, wanted)
 
     @property
     def reads(self) -> frozenset[str]:

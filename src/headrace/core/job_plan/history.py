@@ -8,10 +8,12 @@ from itertools import count
 
 from headrace.core.affinity.members import moved_tasks
 from headrace.core.elasticity.scales import ScaleDecision
+from headrace.core.group.grants import holders_of
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import SOURCE_START
 from headrace.model.change import Change, ChangeKind, Outcome
+from headrace.model.job_model import JobModel
 from headrace.model.names import few, partitions_text
 from headrace.model.scale import ScaleRequest, request_text, scale_text
 from headrace.model.startpoint import StartpointStatus
@@ -70,17 +72,28 @@ def _start(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
 
 
 def _rebalances(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
-    """What came or went of a cluster, and how many tasks have another processor for it."""
-    asked = [one for one in snapshot.requests if one.kind is ChangeKind.REBALANCE]
-    if not asked or snapshot.model is None:
+    """What came or went of a cluster, or of a group, and how many tasks have another processor for it."""
+    if snapshot.model is None:
+        return
+    asked = [(one.subject, one.requested_by) for one in snapshot.requests if one.kind is ChangeKind.REBALANCE]
+    if draft.terms.processors and draft.terms.is_replan and (what := _group_change(snapshot.model, draft)):
+        asked.append((what, ""))
+    if not asked:
         return
     before, now = (
         [one for sub in model.sub_topologies for one in sub.containers] for model in (snapshot.model, draft.job_model)
     )
     after = f"{len(moved_tasks(before, now)):,} of {sum(len(one.tasks) for one in now):,} tasks moved"
     version = draft.job_model.version
-    for one in asked:
-        yield Change(snapshot.now_us, ChangeKind.REBALANCE, one.subject, Outcome.APPLIED, version, one.requested_by, "", after)
+    for subject, by in asked:
+        yield Change(snapshot.now_us, ChangeKind.REBALANCE, subject, Outcome.APPLIED, version, by, "", after)
+
+
+def _group_change(before: JobModel, draft: Draft) -> str:
+    """Which processors of a group have tasks now and had none, or the other way round: one without any that comes and leaves
+    changes nothing."""
+    had, have = holders_of(before), holders_of(draft.job_model)
+    return ", ".join([f"{name} came" for name in sorted(have - had)] + [f"{name} left" for name in sorted(had - have)])
 
 
 def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headrace.core.affinity.groupers import containers_by
-from headrace.core.affinity.members import TaskHistory, assigned
+from headrace.core.affinity.members import TaskHistory, TasksToAssign, assigned_together
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
@@ -23,7 +22,7 @@ from headrace.core.topology.partition_counts import unused_hints
 from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.model.job_model import JobModel, SubTopologyModel
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 
 
@@ -40,36 +39,48 @@ def scales(draft: Draft, snapshot: Snapshot) -> Draft:
 
 def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
     """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
-    models, load = [], Counter[str]()
-    for sub in draft.terms.subs:
-        models.append(_sub_model(sub, draft, snapshot, load))
-        for container in models[-1].containers:
-            if container.processor_id is not None:
-                load[container.processor_id] += len(container.tasks)
-    return replace(draft, tasks=tuple(models))
+    terms, scaling = draft.terms, draft.scaling
+    wanted = [scaling.containers_of(sub.title) for sub in terms.subs]
+    made = [_tasks_of(sub, draft, count) for sub, count in zip(terms.subs, wanted, strict=True)]
+    containers: Sequence[tuple[ContainerModel, ...]]
+    if terms.has_members:
+        pairs = zip(terms.subs, made, wanted, strict=True)
+        containers = _assigned(
+            [TasksToAssign(own, terms.members(count), _history(sub, own, terms, snapshot)) for sub, own, count in pairs], terms
+        )
+    else:
+        containers = [containers_of(own, count or terms.slots) for own, count in zip(made, wanted, strict=True)]
+    models = zip(terms.subs, containers, strict=True)
+    return replace(
+        draft, tasks=tuple(SubTopologyModel(sub.name, own, scaling.factor_of(sub.title)) for sub, own in models)
+    )
 
 
-def _sub_model(sub: SubTopology, draft: Draft, snapshot: Snapshot, load: Mapping[str, int]) -> SubTopologyModel:
-    """`load`: how many tasks processors have of other sub-topologies."""
+def _assigned(subs: Sequence[TasksToAssign], terms: PlanTerms) -> Sequence[tuple[ContainerModel, ...]]:
+    grouper = terms.task_name_grouper
+    if grouper is None:
+        return assigned_together(subs)
+    return [
+        containers_by(grouper, own.tasks, own.processors, own.history.containers, sub.title)
+        for sub, own in zip(terms.subs, subs, strict=True)
+    ]
+
+
+def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None) -> tuple[TaskModel, ...]:
+    """`wanted`: how many containers the sub-topology is to have; None for as many as there are slots."""
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    chosen, factor = draft.scaling.containers_of(sub.title), draft.scaling.factor_of(sub.title)
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(chosen or terms.slots), factor)
-    members = terms.members(chosen)
-    if not members:
-        return SubTopologyModel(sub.name, containers_of(made, chosen or terms.slots), factor)
-    is_new = snapshot.model is None or terms.forgets_locality
-    before = [one for one in snapshot.model.sub_topologies if one.name == sub.name] if snapshot.model and not is_new else []
-    if terms.task_name_grouper is not None:
-        containers = before[0].containers if before else ()
-        grouped = containers_by(terms.task_name_grouper, made, members, containers, sub.title)
-        return SubTopologyModel(sub.name, grouped, factor)
+    factor = draft.scaling.factor_of(sub.title)
+    return tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted or terms.slots), factor)
+
+
+def _history(sub: SubTopology, tasks: Sequence[TaskModel], terms: PlanTerms, snapshot: Snapshot) -> TaskHistory:
     if terms.forgets_locality:
-        return SubTopologyModel(sub.name, assigned(made, members, TaskHistory(load=load)), factor)
-    heads = {task.name: one.head for task in made if (one := snapshot.checkpoints.get(task.name)) is not None}
+        return TaskHistory()
+    before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
+    heads = {task.name: one.head for task in tasks if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
-    history = TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes, load)
-    return SubTopologyModel(sub.name, assigned(made, members, history), factor)
+    return TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
 from headrace.core.elasticity.recut import Recut
-from headrace.core.group.grants import GroupShape, holders_of, members_in, processor_slots
+from headrace.core.group.drafts import GroupStep, wanted_plan
+from headrace.core.group.grants import holders_of
 from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
-from headrace.core.group.membership import candidates_of, unique_members
+from headrace.core.group.membership import unique_members
 from headrace.core.group.pauses import pause_of
-from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, barrier_outcome, next_version
-from headrace.core.group.runs import keeps_affinity
+from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, awaited_release, barrier_outcome, next_version
+from headrace.core.group.returns import left_behind, to_await
+from headrace.core.group.runs import forgets_affinity
 from headrace.core.group.settling import Settling
 from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
@@ -40,7 +42,6 @@ from headrace.state_files.files import StateFiles
 LOG = logging.getLogger("headrace.group")
 HEARTBEAT_S = 2.0
 CUT_EVERY_S = 5.0  # at most, as rounds rest for it
-PROCESSORS_MAX = 1 << 30  # those that there are no tasks for get none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +74,7 @@ class GroupCoordinator:
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
+        self._followed_s: float | None = None  # see `to_await`; None: that is decided
         self._awaited: AwaitedRelease | None = None
         self._order: PlanOrder | None = None  # what the proposal was made for
         self._changed: frozenset[str] = frozenset()
@@ -85,10 +87,11 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, sign: Callable[[], None], *, goes_on: bool) -> None:
+    def begin(self, lease: DriverLease, sign: Callable[[], None], *, goes_on: bool, followed_s: float) -> None:
         """Take the application, with the grants that are in force. `sign`: has the state's folder say that it is of this run,
         before others hear of the run. `goes_on`: the plan in force was made in this run, by one with the code of this leader;
-        else its first plan is as that of a start."""
+        else its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
+        self._followed_s = followed_s
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
         sign()
         self._has_planned = goes_on and self._store.job_model() is not None
@@ -154,10 +157,11 @@ class GroupCoordinator:
         if self._failed is not None:
             raise self._failed
         model = self._store.job_model()
+        holders = frozenset[str]() if model is None else holders_of(model)
+        state = self._with_awaited(state, holders)
         self._fence_those_that_left(state)
-        holders = () if model is None else holders_of(model)
-        self._settling = self._settling.with_look(state.members, state.stopped, holders, now_s)
-        self._leading.forget_stopped(self._settling.given_up)
+        self._settling = self._settling.with_look(state.members, state.awaited, holders, now_s)
+        self._leading.forget_awaited(self._settling.given_up)
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
         if not self._has_looked and model is not None:
@@ -187,17 +191,30 @@ class GroupCoordinator:
                 assert model is not None
                 self._pause(state, model, now_s)
 
+    def _with_awaited(self, state: GroupState, holders: Collection[str]) -> GroupState:
+        """At its first look a leader marks those that the group waits for."""
+        if self._followed_s is None:
+            return state
+        grants, timeout_s, forgets = self._store.grants() or {}, self._group.lease.timeout_s, self._forgets(state)
+        awaited = to_await(state, holders, grants, followed_s=self._followed_s, timeout_s=timeout_s, forgets=forgets)
+        self._leading.await_return(awaited - state.awaited)
+        self._leading.forget_awaited(state.awaited - awaited)
+        self._followed_s = None
+        return replace(state, awaited=awaited)
+
+    def _forgets(self, state: GroupState) -> bool:
+        return forgets_affinity(self.run, state.origin, self._has_planned)
+
     def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
         all that read behind it."""
-        there = {one.processor_id: incarnation_of(one) for one in unique_members(state.members)}
-        grants = self._store.grants() or {}
-        gone = frozenset(id_ for id_, grant in grants.items() if grant.incarnation != there.get(id_))
+        gone = left_behind(self._store.grants() or {}, state.members)
         if gone:
-            stopped, lost = sorted(gone & state.stopped), sorted(gone - state.stopped - there.keys())
-            if stopped:
+            away = gone - {one.processor_id for one in unique_members(state.members)}
+            awaited, lost = sorted(away & state.awaited), sorted(away - state.awaited)
+            if awaited:
                 wait_s = self._settings.return_wait_s
-                self._say(f"{', '.join(stopped)} stopped in order: tasks wait for it for {wait_s:g} s, then go to others")
+                self._say(f"{', '.join(awaited)} is away: its tasks wait for it for {wait_s:g} s, then go to others")
             if lost:
                 self._say(f"{', '.join(lost)} is lost: its session has ended, and its tasks go to others")
             with self._holding:
@@ -259,9 +276,9 @@ class GroupCoordinator:
             return
         made = self._plans.draft(order)
         self._settling = self._settling.decided()
-        if not made.is_due:
+        if made.step is not GroupStep.PROPOSE:
             self._pauses.end()
-            if made.ungranted:
+            if made.step is GroupStep.GRANT:
                 LOG.info("processors %s get new grants", ", ".join(sorted(made.ungranted)))
                 with self._holding:
                     self._plans.grant(order, made.ungranted)
@@ -276,45 +293,18 @@ class GroupCoordinator:
             return
         LOG.info("job model %d is proposed: it changes %s", number, ", ".join(sorted(made.changed)) or "no processor")
         members = {incarnation_of(one): one.sequence for one in state.members}
-        there = {id_: members[incarnation] for id_, incarnation in order.present.items() if incarnation in members}
-        releasing = frozenset(there[id_] for id_ in made.changed if id_ in there)
-        receiving = frozenset(there[id_] for id_ in made.portions if id_ in there)
-        self._awaited = AwaitedRelease(number, releasing, receiving, now_s)
+        present = {id_: members[incarnation] for id_, incarnation in order.wanted.present.items() if incarnation in members}
+        self._awaited = awaited_release(number, made.changed, made.portions, present, now_s)
         self._order, self._changed = order, made.to_fence
 
     def _order_of(self, state: GroupState, model: JobModel | None, number: int) -> PlanOrder | None:
-        """What to plan for: the processors that are there, or are waited for, with the code of the plan in force; None where
-        there is none."""
-        holders = () if model is None else holders_of(model)
-        code = state.origin.code if state.origin else None
-        candidates = candidates_of(state.members, code, PROCESSORS_MAX, holders)
-        there = {one.processor_id: one for one in candidates.chosen if one.processor_id is not None}
-        registered = [one.registration for one in candidates.chosen if one.registration is not None]
-        processors = [slot for one in registered for slot in processor_slots(one.processor_id, one.location_id, one.slots)]
-        away = self._settling.counted - self._settling.present.keys()
-        processors += [] if model is None else members_in(model, away)
-        if not processors:
+        """What to plan for; None where there is no processor that could."""
+        forgets = self._forgets(state)
+        wanted = wanted_plan(state, model, self._settling, number, forgets=forgets)
+        if wanted is None:
             return None
-        forgets = not self._has_planned and not keeps_affinity(self.run, state.origin or ModelOrigin(self._settings.code, ""))
-        return PlanOrder(
-            self._epoch,
-            self._pace.clock_us(),
-            GroupShape(tuple(processors), number, forgets),
-            {id_: incarnation_of(one) for id_, one in there.items()},
-            self._has_planned,
-            self._rebalance(model, {*there, *away}),
-            {} if forgets else self._group.locality.read_processor_locality().get_locality(),
-        )
-
-    def _rebalance(self, model: JobModel | None, wanted: Collection[str]) -> tuple[ChangeRequest, ...]:
-        if model is None:
-            return self._due
-        before = holders_of(model)
-        came, left = sorted(set(wanted) - before), sorted(before - set(wanted))
-        what = [f"{name} came" for name in came] + [f"{name} left" for name in left]
-        if not what or not self._has_planned:
-            return self._due
-        return (*self._due, ChangeRequest(ChangeKind.REBALANCE, ", ".join(what)))
+        last_locations = {} if forgets else self._group.locality.read_processor_locality().get_locality()
+        return PlanOrder(self._epoch, self._pace.clock_us(), wanted, self._has_planned, self._due, last_locations)
 
     # --- proposals --------------------------------------------------------------------------------------------------
 
@@ -342,7 +332,7 @@ class GroupCoordinator:
         except UnavailableError:
             self._pauses.end()
             self._leading.abandon(awaited.version)
-            self._due = tuple(one for one in order.requests if one.kind is not ChangeKind.REBALANCE)
+            self._due = tuple(order.requests)
             self._settling = self._settling.again(now_s)
             raise
         reached("group", 6)

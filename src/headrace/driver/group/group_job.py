@@ -94,6 +94,7 @@ class GroupJob(RunningJob):
         self._signed_run: str | None = None  # for which the state's place was looked at
         self._duplicate_since_s: float | None = None
         self._held_since_s: float | None = None
+        self._registered_s = self._followed_s = 0.0  # when, and for how long since then another led
         self._tidied_s = time.monotonic()
         self._say = launched.preparer.planner.log
         self._told = self._rounds.waiting_for  # what it waits for, as it has said
@@ -225,6 +226,7 @@ class GroupJob(RunningJob):
 
     def _register(self) -> None:
         sequence = self._group.register(self._launched.registration)
+        self._registered_s, self._followed_s = self._group.now_s(), 0.0
         id_ = self._launched.registration.processor_id
         self._say(f"processor {id_} has joined the group {self._group.paths.root}, under registration {sequence}")
 
@@ -255,6 +257,7 @@ class GroupJob(RunningJob):
         if is_leader:
             self._lead(state, sequence)
         else:
+            self._followed_s = self._group.now_s() - self._registered_s
             self._lead_no_more()
         if self._is_bounded and self._rounds.ends is None:
             return  # the leader has yet to say where the run ends
@@ -326,7 +329,8 @@ class GroupJob(RunningJob):
     def _is_begun(self, coordinator: GroupCoordinator, run_id: str, *, goes_on: bool) -> bool:
         """False while another has the application, as one of a group that was killed seems to for some seconds."""
         try:
-            coordinator.begin(self._launched.lease(run_id), partial(self._sign_state_place, run_id), goes_on=goes_on)
+            sign, followed_s = partial(self._sign_state_place, run_id), self._followed_s
+            coordinator.begin(self._launched.lease(run_id), sign, goes_on=goes_on, followed_s=followed_s)
         except JobHeldError as error:
             self._held_since_s = self._held_since_s or time.monotonic()
             if time.monotonic() - self._held_since_s > HELD_S:

@@ -12,20 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.codec.job_records import startpoints_of, stored_operators
-from headrace.core.group.grants import (
-    GroupChange,
-    GroupShape,
-    after_change,
-    changing,
-    lanes_of,
-    processor_portions,
-)
-from headrace.core.group.proposals import Portion
-from headrace.core.job_plan.draft import Draft
+from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
+from headrace.core.group.grants import GroupChange, after_change, lanes_of
 from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
-from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.rewind.startpoint_rules import in_force
 from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.job_planner import JobPlanner, uncollected, with_limits
@@ -33,8 +23,7 @@ from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import UnavailableError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import ChangeKind, ChangeRequest, Outcome
-from headrace.model.startpoint import StartpointRecord
+from headrace.model.change import ChangeRequest, Outcome
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import SourceKind
@@ -46,42 +35,15 @@ TRIES_MAX = 5  # each time more processors are found that a plan changes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanOrder:
-    """What a leader wants a plan for. `present`: the incarnations of those that get tasks or may have some, by processor id;
-    `is_replan`: the group has planned in this run; `requests`: why another plan is due; `last_locations`: where tasks have run
-    last, as processors have said."""
+    """What a leader wants a plan for. `is_replan`: the group has planned in this run; `requests`: why another plan is due;
+    `last_locations`: where tasks have run last, as processors have said."""
 
     epoch: int
     now_us: int
-    shape: GroupShape
-    present: Mapping[str, str]
+    wanted: WantedPlan
     is_replan: bool
     requests: Sequence[ChangeRequest] = ()
     last_locations: Mapping[TaskName, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupDraft:
-    """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes;
-    `ungranted`: those that are there and have tasks in it, and no grant for their present incarnation. Of one that is not there
-    the grant was taken back before."""
-
-    draft: Draft
-    snapshot: Snapshot
-    portions: Mapping[str, Portion]
-    changed: frozenset[str]
-    ungranted: frozenset[str]
-
-    @property
-    def to_fence(self) -> frozenset[str]:
-        return self.changed | self.ungranted
-
-    @property
-    def is_due(self) -> bool:
-        """Whether there is anything to commit but grants."""
-        draft = self.draft
-        entries = [one for one in draft.changes.values() if one.kind is not ChangeKind.START]
-        settled = draft.done or draft.scaling.settled or draft.changed_startpoints
-        return bool(self.changed or entries or settled or draft.creates or self.snapshot.model is None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +59,7 @@ class GroupPlanner:
         config, system, store = planner.config, backend.system, backend.store
         slots = backend.engine.slots
         terms = terms_of(planner.topology, config, system.name, slots, None, order.is_replan, planner.sides)
-        shape = order.shape
+        shape = order.wanted.shape
         terms = replace(
             terms, processors=shape.processors, next_version=shape.version, forgets_locality=shape.forgets
         )
@@ -110,14 +72,7 @@ class GroupPlanner:
             requests=(*order.requests, *snapshot.requests),
             last_locations={**snapshot.last_locations, **order.last_locations},
         )
-        draft = planned(terms, snapshot)
-        before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
-        after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
-        changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
-        grants = store.grants() or {}
-        held = {id_: grant.incarnation for id_, grant in grants.items()}
-        ungranted = {id_ for id_, incarnation in order.present.items() if id_ in after and held.get(id_) != incarnation}
-        return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
+        return group_draft(planned(terms, snapshot), snapshot, order.wanted.present, store.grants() or {})
 
     def commit(self, order: PlanOrder, changed: Collection[str]) -> tuple[JobPlan, frozenset[str]]:
         """Take the grants of the `changed` processors back, fence their lanes, plan again with what is committed then, and
@@ -129,7 +84,7 @@ class GroupPlanner:
             made = self.draft(order)
             if made.to_fence <= fenced:
                 kept = store.grants() or {}
-                grants = after_change(kept, fenced, made.portions, order.present, store.numbers_used())
+                grants = after_change(kept, fenced, made.portions, order.wanted.present, store.numbers_used())
                 plan = self.planner.commit(made.draft, made.snapshot, GroupChange(fenced, grants))
                 took_us = {"plan": round((time.monotonic() - began_s) * 1e6)}
                 applied = (one for one in plan.changes.values() if one.outcome is Outcome.APPLIED)
@@ -145,7 +100,7 @@ class GroupPlanner:
         """Give these new grants under the plan in force: they are other incarnations of processors that have tasks in it."""
         store = self.planner.backend.store
         self.take_back(order.epoch, processors)
-        grants = after_change(store.grants() or {}, processors, processors, order.present, store.numbers_used())
+        grants = after_change(store.grants() or {}, processors, processors, order.wanted.present, store.numbers_used())
         store.write_grants(order.epoch, grants)
 
     def take_back(self, epoch: int, processors: Collection[str]) -> None:
@@ -199,7 +154,3 @@ class GroupPlanner:
         counts = {name: written[name] for name in watched if name in written} | dict(model.partition_counts)
         plan = load(store, metadata, terms, programs, epoch)
         return replace(plan, found_counts=counts, processor_id=processor_id)
-
-
-def _ids_in_force(records: Mapping[str, StartpointRecord]) -> frozenset[str]:
-    return frozenset(record.entry.id for record, _ in in_force(records.values()).values())

@@ -14,10 +14,10 @@ from headrace.core.affinity.arrivals import arrivals
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.grants import Grant, holders_of, portion_of, processor_tasks
-from headrace.core.group.membership import leader_of, spare_text
+from headrace.core.group.membership import leader_of
 from headrace.core.group.pauses import pause_to_keep
-from headrace.core.group.proposals import may_work
-from headrace.core.group.state import BarrierState, GroupState, PauseRequest, incarnation_of
+from headrace.core.group.processor_steps import ProcessorView, Work, processor_step, waiting_for
+from headrace.core.group.state import GroupState, PauseRequest
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
@@ -123,24 +123,23 @@ class ProcessorRounds:
         if incarnation != self._incarnation:  # what was reported under another registration ended with it
             self._incarnation, self._rests_for = incarnation, None
         self._follow_pause(state)
-        grants = self._reader.grants() or {}
-        mine = grants.get(self.processor_id)
-        grant = mine if mine is not None and mine.incarnation == incarnation else None
-        changes = state.proposed_origin is not None and self.processor_id in state.proposed_origin.changed
-        works = may_work(state.versions, state.barrier, 1, 2 if changes else 1, holds_lease=self._holds_lease())
-        is_new = state.barrier is not None and state.barrier.state is BarrierState.NEW
-        if state.versions.proposed > state.versions.active and is_new:
-            if changes:
-                self._release(state.versions.proposed)
-            self._group.join_barrier(state.versions.proposed)
-        if grant is not None and works:
-            if self.generation is None or self._grant != grant or self._has_other_streams():
-                self._begin(grant)
-        elif is_leader and grant is None and works:
-            self._hear()
-        else:
-            self._end()
-            self.waiting_for = _waiting_for(state, incarnation, grant, works)
+        view = ProcessorView(self.processor_id, incarnation, self._holds_lease(), is_leader)
+        step = processor_step(state, view, self._reader.grants() or {})
+        if step.releases:
+            self._release(state.versions.proposed)
+        if step.joins is not None:
+            self._group.join_barrier(step.joins)
+        match step.work:
+            case Work.ROUNDS:
+                assert step.grant is not None
+                if self.generation is None or self._grant != step.grant or self._has_other_streams():
+                    self._begin(step.grant)
+            case Work.HEARS:
+                self._hear()
+            case Work.NONE:
+                self._end()
+        if self._grant is None and step.work is not Work.ROUNDS:
+            self.waiting_for = waiting_for(state, view, step, self._reader.job_model())
         self._report_rest()
         self._maintenance.remove_unused_stores(has_tasks=self._grant is not None)
 
@@ -347,14 +346,3 @@ class ProcessorRounds:
         if generation is None:
             return {}
         return {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()}
-
-
-def _waiting_for(state: GroupState, incarnation: str, grant: Grant | None, works: bool) -> str:
-    mine = next((one.sequence for one in state.members if incarnation_of(one) == incarnation), -1)
-    if state.origin is not None and (why := spare_text(state.members, mine, state.origin.code)):
-        return f"tasks; {why}"
-    if grant is not None and not works:
-        return "the new job model, which changes what this processor runs"
-    if state.versions.active == 0:
-        return "the first job model of the group"
-    return "a grant of the leader, or tasks"

@@ -1,0 +1,90 @@
+"""What a plan of a group is made for, and what is to be done with one that was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.core.group.grants import Grants, GroupShape, changing, members_in, processor_portions, processor_slots
+from headrace.core.group.membership import candidates_of
+from headrace.core.group.proposals import Portion
+from headrace.core.group.settling import Settling
+from headrace.core.group.state import GroupState, incarnation_of
+from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.rewind.startpoint_rules import in_force
+from headrace.model.change import ChangeKind
+from headrace.model.job_model import JobModel
+from headrace.model.startpoint import StartpointRecord
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedPlan:
+    """What to plan for. `present`: the incarnations of those that get tasks or may have some, by processor id."""
+
+    shape: GroupShape
+    present: Mapping[str, str]
+
+
+def wanted_plan(
+    state: GroupState, model: JobModel | None, settling: Settling, version: int, *, forgets: bool
+) -> WantedPlan | None:
+    """A plan for the processors that are there with the code of the plan in force, and for those that are waited for; None
+    where there is none. `model`: the stored one. `version`: the number that the plan has; `forgets`: tasks need not stay where
+    they were."""
+    candidates = candidates_of(state.members, state.origin.code if state.origin else None)
+    present = {one.processor_id: incarnation_of(one) for one in candidates.chosen if one.processor_id is not None}
+    registered = [one.registration for one in candidates.chosen if one.registration is not None]
+    processors = [slot for one in registered for slot in processor_slots(one.processor_id, one.location_id, one.slots)]
+    away = settling.counted - settling.present.keys()
+    processors += [] if model is None else members_in(model, away)
+    return WantedPlan(GroupShape(tuple(processors), version, forgets), present) if processors else None
+
+
+class GroupStep(Enum):
+    """What a leader does with a plan that it has made."""
+
+    NOTHING = "nothing"
+    GRANT = "grant"  # the same plan for new incarnations: they get grants, and no version is used
+    PROPOSE = "propose"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupDraft:
+    """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes;
+    `ungranted`: those that are there and have tasks in it, and no grant for their present incarnation. Of one that is not there
+    the grant was taken back before."""
+
+    draft: Draft
+    snapshot: Snapshot
+    portions: Mapping[str, Portion]
+    changed: frozenset[str]
+    ungranted: frozenset[str]
+
+    @property
+    def to_fence(self) -> frozenset[str]:
+        return self.changed | self.ungranted
+
+    @property
+    def step(self) -> GroupStep:
+        draft = self.draft
+        entries = [one for one in draft.changes.values() if one.kind is not ChangeKind.START]
+        settled = draft.done or draft.scaling.settled or draft.changed_startpoints
+        if self.changed or entries or settled or draft.creates or self.snapshot.model is None:
+            return GroupStep.PROPOSE
+        return GroupStep.GRANT if self.ungranted else GroupStep.NOTHING
+
+
+def group_draft(draft: Draft, snapshot: Snapshot, present: Mapping[str, str], grants: Grants) -> GroupDraft:
+    """What `draft`, made from `snapshot`, changes. `present`: as in `WantedPlan`; `grants`: those in force."""
+    before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
+    after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
+    changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
+    held = {id_: grant.incarnation for id_, grant in grants.items()}
+    ungranted = {id_ for id_, incarnation in present.items() if id_ in after and held.get(id_) != incarnation}
+    return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
+
+
+def _ids_in_force(records: Mapping[str, StartpointRecord]) -> frozenset[str]:
+    return frozenset(record.entry.id for record, _ in in_force(records.values()).values())

@@ -1,0 +1,116 @@
+"""What Kafka has of a simulated group: the job model, the grants, and who may change them. It is the commit point.
+
+Plans are made by the planner, and judged by `core.group`, as `driver.group.group_planner` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import headrace as hr
+from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
+from headrace.core.group.grants import Grants, after_change, processor_of
+from headrace.core.job_plan.planner import planned
+from headrace.errors import FencedError, UnavailableError
+from headrace.model.change import Change, ChangeKind
+from headrace.model.job_model import JobModel
+from headrace.model.tasks import TaskName
+from planning.planned_model import STRINGS, PlannedModel
+
+Plan = Mapping[str, frozenset[str]]  # id to the tasks that it has, of all sub-topologies
+BEHIND = 2  # tasks of the second sub-topology
+
+
+def _passing(app: hr.App) -> Any:
+    lines = app.stream("lines", **STRINGS)
+    return lines.repartition(hr.Repartitioned(name="behind", number_of_partitions=BEHIND)).to("out")
+
+
+def plan_of(model: JobModel | None) -> Plan:
+    found: dict[str, set[str]] = {}
+    for sub in () if model is None else model.sub_topologies:
+        for container in sub.containers:
+            found.setdefault(str(processor_of(container)), set()).update(str(task.name) for task in container.tasks)
+    return {id_: frozenset(tasks) for id_, tasks in found.items()}
+
+
+class Kafka:
+    """Two sub-topologies, of `tasks` and of `BEHIND` tasks. Who changes anything says which leader it is: `FencedError` where
+    another has taken the application since."""
+
+    def __init__(self, tasks: int) -> None:
+        self._job = PlannedModel(_passing, {"lines": tasks})
+        self.holder: tuple[str, int] | None = None
+        self.numbers = 0
+        self.grants: Grants = {}
+        self.entries: list[Change] = []
+
+    @property
+    def model(self) -> JobModel | None:
+        return self._job.snapshot.model
+
+    @property
+    def version(self) -> int:
+        return 0 if self.model is None else self.model.version
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.model)
+
+    def take(self, holder: tuple[str, int]) -> None:
+        self.holder = holder
+        self.numbers += 1
+
+    def draft(self, wanted: WantedPlan, is_replan: bool, last_locations: Mapping[TaskName, str]) -> GroupDraft:
+        shape, job = wanted.shape, self._job
+        terms = replace(
+            job.terms,
+            processors=shape.processors,
+            next_version=shape.version,
+            forgets_locality=shape.forgets,
+            is_replan=is_replan,
+        )
+        snapshot = replace(job.snapshot, epoch=self.numbers, last_locations=last_locations)
+        return group_draft(planned(terms, snapshot), snapshot, wanted.present, self.grants)
+
+    def take_back(self, holder: tuple[str, int], processors: Collection[str]) -> None:
+        if holder != self.holder:
+            raise FencedError("another leader has the application")
+        self.grants = {id_: grant for id_, grant in self.grants.items() if id_ not in processors}
+
+    def grant(self, holder: tuple[str, int], wanted: WantedPlan, processors: Collection[str]) -> None:
+        self.take_back(holder, processors)
+        self._give(wanted, processors, processors)
+
+    def commit(
+        self,
+        holder: tuple[str, int],
+        wanted: WantedPlan,
+        is_replan: bool,
+        last_locations: Mapping[TaskName, str],
+        changed: Collection[str],
+    ) -> None:
+        fenced, before = frozenset(changed), self.plan
+        for _ in range(5):
+            self.take_back(holder, fenced)
+            made = self.draft(wanted, is_replan, last_locations)
+            if made.to_fence <= fenced:
+                assert made.draft.job_model.version > self.version, "a version is used twice"
+                self._job.commit(made.draft)
+                self._give(wanted, fenced, made.portions)
+                self.entries += made.draft.changes.values()
+                assert self.plan != before, f"job model {self.version} changes nothing"
+                self._check_entries(made)
+                return
+            fenced |= made.to_fence
+        raise UnavailableError("each plan changes other processors")
+
+    def _give(self, wanted: WantedPlan, changed: Collection[str], holders: Collection[str]) -> None:
+        self.grants = after_change(self.grants, changed, holders, wanted.present, self.numbers)
+        self.numbers = max([self.numbers, *(grant.number for grant in self.grants.values())])
+
+    def _check_entries(self, made: GroupDraft) -> None:
+        moves = [one for one in made.draft.changes.values() if one.kind is ChangeKind.REBALANCE]
+        assert not any(one.after.startswith("0 of") for one in moves), moves
