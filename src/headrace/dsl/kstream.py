@@ -89,7 +89,8 @@ class KStream(StreamJoins, Displayable):
         A value is bytes, text or None. A batch function or a Spark expression gives arrays of structs of `name` and `value`, as
         the column `headers` is.
         """
-        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, flows.ANY, name))
+        kinds = flows.JVM | flows.WORKER
+        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, kinds, name))
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
