@@ -92,7 +92,7 @@ class Node:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
     """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint`
-    (`core.rewind.startpoint_rules.start_of`). Of one that is `broadcast` every task reads all partitions. `pattern`: which
+    (`core.rewind.startpoint_rules.start_of`). Of one that is `broadcast` every task reads all partitions. `patterns`: which
     streams are read, see `core.topology.patterns`."""
 
     stream: str
@@ -106,7 +106,7 @@ class Source(Node):
     partitioning: Partitioning = Partitioning.HASH
     reset_offset: bool = False
     of_table: bool = False  # a repartition stream of a table's updates
-    pattern: str | None = None
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

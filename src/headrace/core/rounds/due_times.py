@@ -8,8 +8,8 @@ from __future__ import annotations
 
 
 def is_due(due_us: tuple[int | None, int | None], watermark_us: int | None, wall_us: int) -> bool:
-    """Whether a timer or a punctuation is due. `due_us`: when the next ones are, by event time and by the wall clock; `wall_us`:
-    up to when the wall clock counts.
+    """Whether a timer or a punctuation is due. `due_us`: when the next ones are, by event time and by the wall clock;
+    `wall_us`: up to when the wall clock counts.
 
     >>> is_due((10, None), 10, 0), is_due((10, None), None, 99), is_due((None, 10), None, 9), is_due((20, 10), 19, 10)
     (True, False, False, True)

@@ -37,7 +37,7 @@ from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import RoundId
 from headrace.model.job_model import TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
