@@ -157,6 +157,7 @@ class KStream(StreamJoins, Displayable):
             stores=specs,
             timers=declared.timers,
             calls=declared.calls,
+            rekeys=key is not None,
             key=keys.serde,
             value=values.serde,
         )

@@ -5,12 +5,13 @@ until its call has ended well and all of it is applied at once."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TopologyError
+from headrace.exchange.texts import shown
 from headrace.worker.operators.processing.schedules import Schedule
 from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.state.overlay import Overlay
@@ -35,6 +36,8 @@ class AtWork:
     is_event_time = True  # `time_us` is that of one record, or of an event timer
     is_punctuating = False
     where: Place = (0, -1, -1)
+    keyed_behind: Mapping[str, str] = {}  # `core.topology.keyed_behind`: of operators that follow
+    _key_serde: Any
 
     def __init__(self) -> None:
         self.held: list[Held] = []
@@ -61,6 +64,29 @@ class AtWork:
             "a record and a timer have a key; forward(key=...) sends a record with another one",
         )
 
+    def check_key(self, key: Any, to: str | None) -> None:
+        """`TopologyError` where `key`, which is forwarded, is another than that of what is at work, and an operator behind this
+        one meets records by key. A punctuation has no key: what it forwards is not looked at."""
+        behind = self.keyed_behind.get(to) if to is not None else next(iter(self.keyed_behind.values()))
+        if behind is None or key is None or self.is_punctuating or (type(key) is type(self.key) and key == self.key):
+            return
+        try:
+            key_bytes = self._key_serde.encode(key)
+        except Exception:  # no key of this serde: its record is rejected where it is written
+            return
+        if key_bytes not in self.keys_at_work:
+            given = f"is given the key {shown(self.key)}" if self.key_bytes is not None else "is not given that key"
+            raise TopologyError(
+                f"process({self.node.name!r}): forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
+                "records by key: those of one key would come to several tasks",
+                "give the serde of the new keys to process(..., key=...): a repartition stream then brings equal keys together",
+            )
+
+    @property
+    def keys_at_work(self) -> Collection[bytes | None]:
+        """The keys of what is at work, as bytes."""
+        return (self.key_bytes,)
+
     def current(self, name: str) -> Any:
         if name == "key":
             return self.key
@@ -83,6 +109,7 @@ class RecordAtWork(AtWork):
         super().__init__()
         assert record.timestamp_us is not None
         self.node, self.children, self.timer_owner = operator.node, operator.children, operator.timer_owner
+        self.keyed_behind, self._key_serde = operator.keyed_behind, operator._key_serde
         self.context = TaskView(operator.context)
         self.key_bytes, self.key, self.time_us, self.where = key, record.key, record.timestamp_us, where
         self.has_ended = False

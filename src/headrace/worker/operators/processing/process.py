@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -101,6 +101,8 @@ class ProcessorContext:
             if work.is_punctuating and work.key_bytes is None:
                 raise TopologyError(f"process({work.node.name!r}): forward in a punctuation has no current key", _NAME_A_KEY)
             key = work.key
+        elif work.keyed_behind:
+            work.check_key(key, to)
         time_us = work.time_us if timestamp is None else checked_time_us(micros(timestamp))
         work.held.append((to, key, value, time_us, header_entries(headers), work.where))
 
@@ -175,10 +177,15 @@ class ProcessOperator(Punctuating, Operator):
         Punctuating.__init__(self)
         Operator.__init__(self, node, context)
         self.timer_owner = context.program.timer_owner_of(node.name)
+        self.keyed_behind = context.program.keyed_behind.get(node.name, {})
         self._key_serde: Any = node.key
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
+
+    @property
+    def keys_at_work(self) -> Collection[bytes | None]:
+        return self.context.batch_keys if self._by_batch and self.key_bytes is None else (self.key_bytes,)
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
