@@ -82,7 +82,7 @@ BEHIND: dict[str, Callable[[hr.App, hr.KStream], Any]] = {
     "behind a filter": lambda app, s: s.filter(lambda r: True).peek(print).group_by_key().count().to("out"),
     "table": lambda app, s: s.to_table(store="t").to("out"),
     "join with a table": lambda app, s: s.join(app.table("t", TEXT, NUMBER), lambda a, b: a, value=NUMBER).to("out"),
-    "join of streams": lambda app, s: s.join(app.stream("s", TEXT, NUMBER), lambda a, b: a, within="1 s", value=NUMBER).to("out"),
+    "join of streams": lambda app, s: s.join(app.stream("s", TEXT, NUMBER), lambda a, b: a, within="1 s", value=NUMBER),
     "processor with state": lambda app, s: s.process(Storing, name="p", value=NUMBER).to("out"),
     "one of two": lambda app, s: (s.to("out"), s.group_by_key().count().to("counts")),
 }

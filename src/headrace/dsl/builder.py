@@ -20,6 +20,7 @@ from headrace.core.topology.shared_stores import check_shared
 from headrace.core.topology.sub_topologies import sharers_of, short_name_of, stores_of, sub_topologies_of
 from headrace.errors import TopologyError
 from headrace.model.names import NAME_LENGTH_MAX, RESERVED, checked_own_name
+from headrace.model.table_operators import TransformValues
 from headrace.model.topology import Node, Process, Repartition, Sink, Source, SourceKind, StoreSpec, Topology
 
 _GENERATED_LENGTH_MAX = 120  # of a chain of kinds; beyond it the middle becomes a digest
@@ -105,7 +106,8 @@ class Builder:
 
     def checked_processor_store(self, kind: str, store: StoreSpec) -> None:
         """`store` if a new processor may have it: a store of its own, or one that it shares with other processors."""
-        of_processors = {one.name for node in self._nodes if isinstance(node, Process) for one in node.stores}
+        processors = (node for node in self._nodes if isinstance(node, Process) and not isinstance(node, TransformValues))
+        of_processors = {one.name for node in processors for one in node.stores}
         if store.name not in of_processors:
             self.checked_store(kind, store.name)
 

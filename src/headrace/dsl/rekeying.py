@@ -50,6 +50,15 @@ def check_by_key(text: str, flow: StreamCursor) -> None:
     )
 
 
+def check_rows_by_key(text: str, flow: StreamCursor) -> None:
+    """`TopologyError` where the rows of a table are not where their keys are, as `text` needs them: those of windows."""
+    if not flow.is_by_key:
+        raise TopologyError(
+            f"{text}, and the keys of this table are windows, whose rows are where the keys within them are",
+            "put to_stream().repartition().to_table() before it",
+        )
+
+
 def with_repartition(
     flow: StreamCursor,
     name: str | None = None,

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.topology.description import kind_of
 from headrace.errors import TopologyError
 from headrace.exchange.texts import shown
 from headrace.worker.operators.processing.schedules import Schedule
@@ -44,6 +45,11 @@ class AtWork:
         self.held_counts: list[tuple[str, int]] = []
 
     @property
+    def title(self) -> str:
+        """How errors call it."""
+        return f"{kind_of(self.node)}({self.node.name!r})"
+
+    @property
     def event_time_us(self) -> int | None:
         """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
         its own time too, so that an entry has expired for a record wherever the round before it ended."""
@@ -54,13 +60,13 @@ class AtWork:
 
     def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
         raise TopologyError(
-            f"process({self.node.name!r}): schedule({interval!r}) outside of init: a restart would not know of it",
+            f"{self.title}: schedule({interval!r}) outside of init: a restart would not know of it",
             "call it in init(self, context); for one key set a timer",
         )
 
     def set_key(self, key: Any) -> None:
         raise TopologyError(
-            f"process({self.node.name!r}): set_key outside of a punctuation",
+            f"{self.title}: set_key outside of a punctuation",
             "a record and a timer have a key; forward(key=...) sends a record with another one",
         )
 
@@ -77,7 +83,7 @@ class AtWork:
         if key_bytes not in self.keys_at_work:
             given = f"is given the key {shown(self.key)}" if self.key_bytes is not None else "is not given that key"
             raise TopologyError(
-                f"process({self.node.name!r}): forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
+                f"{self.title}: forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
                 "records by key: those of one key would come to several tasks",
                 "give the serde of the new keys to process(..., key=...): a repartition stream then brings equal keys together",
             )
@@ -117,15 +123,14 @@ class RecordAtWork(AtWork):
 
     def checked(self) -> RecordAtWork:
         """Itself, while its context may be used."""
-        name = self.node.name
         if self.has_ended:
             raise TopologyError(
-                f"process({name!r}): the context was used for a record whose process() had ended",
+                f"{self.title}: the context was used for a record whose process() had ended",
                 "await what process() starts, for example in an asyncio.TaskGroup",
             )
         if threading.get_ident() != self._thread:
             raise TopologyError(
-                f"process({name!r}): the context was used in another thread than that of process()",
+                f"{self.title}: the context was used in another thread than that of process()",
                 "use it before or after `await asyncio.to_thread(...)`: give the function what it needs, use what it returns",
             )
         return self
