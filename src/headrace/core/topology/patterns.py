@@ -78,14 +78,14 @@ def with_matches(topology: Topology, streams: Iterable[StreamDescription], dead_
             parents = (name for parent in node.parents for name in instead.get(parent, (parent,)))
             nodes.append(replace(node, parents=tuple(parents)))
             continue
-        siblings = {stream for stream, name in named.items() if together.get(name) is node}
+        pattern, siblings = node.stream, {stream for stream, name in named.items() if together.get(name) is node}
         found = [stream for stream in matching(node.patterns, there) if stream not in siblings]
         if not found and not siblings:
-            raise StreamNotFoundError(f"no stream matches the pattern {node.stream!r} of {node.name!r}", "create one first")
+            raise StreamNotFoundError(f"no stream matches the pattern {pattern!r} of {node.name!r}", "create one first")
         for stream in found:
             if stream in named:
                 raise TopologyError(
-                    f"stream {stream!r} matches the pattern {node.stream!r} of {node.name!r}, and {named[stream]!r} reads it",
+                    f"stream {stream!r} matches the pattern {pattern!r} of {node.name!r}, and {named[stream]!r} reads it",
                     "a stream can be read once: leave it out of the pattern",
                 )
             named[stream] = node.name
@@ -118,7 +118,8 @@ def check_outputs(topology: Topology, dead_letter: str | None = None) -> None:
     for source in topology.sources:
         own = [stream for stream in sorted(written) if is_open(source) and _is_match(source.patterns, stream)]
         if own:
+            pattern = source.stream
             raise TopologyError(
-                f"the application writes to {few(own)}, which the pattern {source.stream!r} of {source.name!r} matches",
+                f"the application writes to {few(own)}, which the pattern {pattern!r} of {source.name!r} matches",
                 "leave it out of the pattern, or write to a stream of another name",
             )

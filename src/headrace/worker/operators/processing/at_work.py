@@ -45,7 +45,7 @@ class AtWork:
         self.held_counts: list[tuple[str, int]] = []
 
     @property
-    def title(self) -> str:
+    def text(self) -> str:
         """How errors call it."""
         return f"{kind_of(self.node)}({self.node.name!r})"
 
@@ -60,13 +60,13 @@ class AtWork:
 
     def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
         raise TopologyError(
-            f"{self.title}: schedule({interval!r}) outside of init: a restart would not know of it",
+            f"{self.text}: schedule({interval!r}) outside of init: a restart would not know of it",
             "call it in init(self, context); for one key set a timer",
         )
 
     def set_key(self, key: Any) -> None:
         raise TopologyError(
-            f"{self.title}: set_key outside of a punctuation",
+            f"{self.text}: set_key outside of a punctuation",
             "a record and a timer have a key; forward(key=...) sends a record with another one",
         )
 
@@ -83,7 +83,7 @@ class AtWork:
         if key_bytes not in self.keys_at_work:
             given = f"is given the key {shown(self.key)}" if self.key_bytes is not None else "is not given that key"
             raise TopologyError(
-                f"{self.title}: forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
+                f"{self.text}: forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
                 "records by key: those of one key would come to several tasks",
                 "give the serde of the new keys to process(..., key=...): a repartition stream then brings equal keys together",
             )
@@ -125,12 +125,12 @@ class RecordAtWork(AtWork):
         """Itself, while its context may be used."""
         if self.has_ended:
             raise TopologyError(
-                f"{self.title}: the context was used for a record whose process() had ended",
+                f"{self.text}: the context was used for a record whose process() had ended",
                 "await what process() starts, for example in an asyncio.TaskGroup",
             )
         if threading.get_ident() != self._thread:
             raise TopologyError(
-                f"{self.title}: the context was used in another thread than that of process()",
+                f"{self.text}: the context was used in another thread than that of process()",
                 "use it before or after `await asyncio.to_thread(...)`: give the function what it needs, use what it returns",
             )
         return self

@@ -85,7 +85,7 @@ class ProcessorContext:
         name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
-            text = f"{self.operator.title} has no store {name!r}; it declares: {known}"
+            text = f"{self.operator.text} has no store {name!r}; it declares: {known}"
             raise TopologyError(text, "add it to `stores`")
         return self._stores[name]
 
@@ -96,10 +96,10 @@ class ProcessorContext:
         work = self.operator
         if to is not None and to not in {child.node.name for child in work.children}:
             known = ", ".join(child.node.name for child in work.children) or "none"
-            raise TopologyError(f"{work.title}: forward(to={to!r}), but the operators that follow are: {known}")
+            raise TopologyError(f"{work.text}: forward(to={to!r}), but the operators that follow are: {known}")
         if key is _KEEP:
             if work.is_punctuating and work.key_bytes is None:
-                raise TopologyError(f"{work.title}: forward in a punctuation has no current key", _NAME_A_KEY)
+                raise TopologyError(f"{work.text}: forward in a punctuation has no current key", _NAME_A_KEY)
             key = work.key
         elif work.keyed_behind:
             work.check_key(key, to)

@@ -15,7 +15,7 @@ from headrace.worker.rows import Rows
 class TransformerContext(ProcessorContext):
     def forward(self, *given: Any, **options: Any) -> NoReturn:
         raise TopologyError(
-            f"{self.operator.title}: forward in a transformer, which gives the value of its key alone",
+            f"{self.operator.text}: forward in a transformer, which gives the value of its key alone",
             'return the value; to send other records, write table.to_stream(emit="each").process(...)',
         )
 
