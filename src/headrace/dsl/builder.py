@@ -94,6 +94,11 @@ class Builder:
             )
         return self.checked(kind, name)
 
+    def name_after_store(self, kind: str, store: str) -> str:
+        """The name of an operator that the user has named by its store alone: that of the store, or with its kind where another
+        operator has it. The operator's own name is in no state: that is found by the store's."""
+        return self.checked(kind, f"{store}-{kind}" if store in self._texts else store)
+
     def checked_store(self, kind: str, name: str) -> str:
         """`name` if a new store may have it."""
         checked_own_name("store", name)
@@ -205,9 +210,11 @@ class Builder:
         """`name` if a new operator of `kind` may have it."""
         checked_own_name("operator", name)
         if name in self._texts:
-            raise TopologyError(
-                f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()", "give one of them another name"
-            )
+            bearer, hint = self._texts[name], "give one of them another name"
+            if self._stores.get(name) == bearer:
+                bearer += ", which is named as its store is,"
+                hint += ", or declare this one first: an operator that is named by its store alone makes room"
+            raise TopologyError(f"two operators with the name {name!r}: {bearer} and this {kind}()", hint)
         return name
 
 

@@ -153,7 +153,7 @@ class KTable(TableJoins, Displayable):
             value=value.serde,
             by_inner_key=by_inner,
         )
-        return KTable(self.app, self.flow.put("suppress", node, own, value=value), self.windows)
+        return KTable(self.app, self.flow.put("suppress", node, name or store or own, value=value), self.windows)
 
     def _suppressed(self, operator: str, store: str | None, name: str | None) -> KTable:
         windows = self.windows
@@ -176,7 +176,7 @@ class KTable(TableJoins, Displayable):
         key, value = self.flow.key, needed(self.flow.value, "value", text, None)
         spec = StoreSpec(store_name, StoreKind.WINDOW, f"suppress key={key.form} value={value.form}", value.serde)
         node = Suppress(name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde)
-        return KTable(self.app, self.flow.put("suppress", node, own, value=value))
+        return KTable(self.app, self.flow.put("suppress", node, name or store or own, value=value))
 
     def to(
         self,

@@ -180,7 +180,7 @@ def declared_by(processor: Any) -> Declared:
     check_methods("process", processor, _METHODS, _MAY_BE_ASYNC, "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
     calls = calls_of(processor.process) if is_async(processor.process) else None
-    declared = Declared(stores_of(processor), timers, value_serde_of(processor, Processor), calls)
+    declared = Declared(declared_stores(processor), timers, value_serde_of(processor, Processor), calls)
     if calls is not None and not calls.by_key and declared.stateful:
         raise TopologyError(
             f'process({label_of(processor)}): order="none" with state: calls for one key would not see what the others store',
@@ -203,7 +203,7 @@ def check_methods(
             raise TopologyError(f"{text} is a generator: its body would never run", otherwise)
 
 
-def stores_of(given: Any) -> tuple[AnyStore, ...]:
+def declared_stores(given: Any) -> tuple[AnyStore, ...]:
     """The stores that a user's class declares."""
     names: set[str] = set()
     if not isinstance(given.stores, Sequence) or isinstance(given.stores, str):

@@ -139,9 +139,9 @@ def with_table(
     return behind_table(flow, own, operator_text("table", store)).with_sides(key, value)
 
 
-def behind_table(flow: StreamCursor, own: str, text: str) -> StreamCursor:
-    """The flow of a table: its name is the anchor of what follows, and its rows come from a store."""
-    return replace(flow, left_at=None).after(own, text, given=own)
+def behind_table(flow: StreamCursor, own: str, text: str, anchor: str | None = None) -> StreamCursor:
+    """The flow of a table: its name, or `anchor`, is that of what follows, and its rows come from a store."""
+    return replace(flow, left_at=None).after(own, text, given=anchor or own)
 
 
 class Grouping:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from headrace.dsl.builder import operator_text
-from headrace.dsl.processor import AnyStore, Declared, Processor, check_methods, stores_of, value_serde_of
+from headrace.dsl.processor import AnyStore, Declared, Processor, check_methods, declared_stores, value_serde_of
 from headrace.dsl.rekeying import check_rows_by_key
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_serde
 from headrace.errors import TopologyError
@@ -65,7 +65,7 @@ def _declared_by(transformer: Any) -> Declared:
         raise TopologyError(f"{transformer.__name__} does not define transform", "define transform(self, record)")
     check_methods("transform_values", transformer, _METHODS, (), "return the value")
     timers = transformer.on_timer is not ValueTransformer.on_timer
-    return Declared(stores_of(transformer), timers, value_serde_of(transformer, ValueTransformer))
+    return Declared(declared_stores(transformer), timers, value_serde_of(transformer, ValueTransformer))
 
 
 def with_transformer(flow: StreamCursor, transformer: Any, value: Serde | None, name: str | None) -> StreamCursor:

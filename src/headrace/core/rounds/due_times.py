@@ -7,12 +7,14 @@ its end: else a punctuation that is due again before its round has ended would k
 from __future__ import annotations
 
 
-def is_due(due_us: tuple[int | None, int | None], watermark_us: int | None, wall_us: int) -> bool:
+def is_task_due(due_us: tuple[int | None, int | None], watermark_us: int | None, wall_us: int) -> bool:
     """Whether a timer or a punctuation is due. `due_us`: when the next ones are, by event time and by the wall clock;
     `wall_us`: up to when the wall clock counts.
 
-    >>> is_due((10, None), 10, 0), is_due((10, None), None, 99), is_due((None, 10), None, 9), is_due((20, 10), 19, 10)
-    (True, False, False, True)
+    >>> is_task_due((10, None), 10, 0), is_task_due((10, None), None, 99)
+    (True, False)
+    >>> is_task_due((None, 10), None, 9), is_task_due((20, 10), 19, 10)
+    (False, True)
     """
     event_us, by_wall_us = due_us
     is_due_by_event = event_us is not None and watermark_us is not None and event_us <= watermark_us

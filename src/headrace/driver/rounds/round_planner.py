@@ -14,7 +14,7 @@ from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
 from headrace.core.rewind.startpoint_rules import held_for_bootstrap
-from headrace.core.rounds.due_times import is_due, wall_until_us
+from headrace.core.rounds.due_times import is_task_due, wall_until_us
 from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import (
@@ -253,7 +253,7 @@ class RoundPlanner:
             found[lane] = {}
         for name in self._task_positions.with_timers:
             lane, task = self._places[name]
-            if lane not in found and name not in out and is_due(checkpoints[name].due_us, watermark_of(task), wall_us):
+            if lane not in found and name not in out and is_task_due(checkpoints[name].due_us, watermark_of(task), wall_us):
                 found[lane] = {}
         for ssp in sorted(ranges):
             for lane in self._takers(ssp, out):
