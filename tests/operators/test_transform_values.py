@@ -143,6 +143,21 @@ def test_it_is_joined_and_grouped_as_any_table(rounds: list[Updates]) -> None:
         }
 
 
+def test_its_state_follows_virtual_tasks_and_new_partitions() -> None:
+    app = hr.App("transforming")
+    of_stream(app).transform_values(Numbered, value=JSON).to_stream(emit="each").to("each")
+    every = [(f"k{n % 7}", n) for n in range(60)]
+    with Driver(app, partitions={"in": 2}) as d:
+        changes = (lambda: d.elasticity(2), lambda: d.expand("in", 4), lambda: d.elasticity(1), lambda: None)
+        for step, change in enumerate(changes):
+            for key, value in every[step * 15 : step * 15 + 15]:
+                d.send("in", key, value, at=0)
+            d.run()
+            change()
+        found = by_key((r.key, r.value) for r in d.read("each"))
+    assert found == by_key(transformed(every))
+
+
 class Forgetful(hr.ValueTransformer[str, int, int]):
     """How often the key was updated since its timer fired last."""
 
