@@ -192,8 +192,8 @@ def declared_by(processor: Any) -> Declared:
 def check_methods(
     operator: str, given: type, methods: Mapping[str, Sequence[str]], may_be_async: Sequence[str], otherwise: str
 ) -> None:
-    """`TopologyError` where a method of a user's class cannot be called, with these arguments; `otherwise`: what is written in
-    place of a generator."""
+    """`TopologyError` where a method of a user's class cannot be called, with these arguments; `otherwise`: what to do
+    in place of a generator."""
     for method, arguments in methods.items():
         text = f"{operator}({label_of(given)}): {method}"
         body = getattr(given, method)
