@@ -35,6 +35,7 @@ from headrace.worker.operators.processing.stores import KeyValueStoreView, ListS
 
 _TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROCESSOR_METHODS = ("init", "process", "process_batch", "on_timer", "close")
+_TRANSFORMER_METHODS = ("init", "transform", "on_timer", "close")
 _SYSTEM_METHODS = (
     "create_stream",
     "streams",
@@ -185,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "locality": _members_of(hr.LocalityManager),
     "locations": _members_of(hr.LocationIdProvider),
     "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),
+    "ValueTransformer": _members_of(hr.ValueTransformer, only=_TRANSFORMER_METHODS),
     "context": _members_of(ProcessorContext, Metrics),
     "KeyValueStore": _members_of(KeyValueStoreView),
     "ListStore": _members_of(ListStoreView),

@@ -50,6 +50,7 @@ from headrace.dsl.processor_context import (
     WindowStoreView,
 )
 from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.value_transformer import ValueTransformer
 from headrace.dsl.windows import Hopping, Session, Sliding, Tumbling, Unlimited, until_time_limit, until_window_closes
 from headrace.environment import VERSION as _VERSION
 from headrace.errors import (
@@ -128,7 +129,7 @@ __all__ = [
     "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     "Tumbling", "Hopping", "Sliding", "Session", "Unlimited", "until_window_closes", "until_time_limit",
     # processors
-    "Processor", "ProcessorContext", "Schedule", "Timer", "KeyValueStore", "KeyValueStoreView",
+    "Processor", "ValueTransformer", "ProcessorContext", "Schedule", "Timer", "KeyValueStore", "KeyValueStoreView",
     "ListStore", "ListStoreView", "MapStore", "MapStoreView", "WindowStore", "WindowStoreView",
     "state", "JobState", "StateView",
     # serdes

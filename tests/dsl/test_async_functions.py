@@ -138,6 +138,8 @@ REFUSED: dict[str, tuple[Callable[[hr.KStream], Any], str]] = {
     "initial": (lambda s: s.group_by_key().aggregate(initial=nothing, function=lambda a, r: a, value=hr.Long()), IS),
     "timestamp": (lambda s: s.app.stream("timed", key=hr.String(), value=hr.Long(), timestamp=enrich), HERE),
     "partitioner": (lambda s: s.to("out", partitioner=two), HERE),
+    "with_headers": (lambda s: s.with_headers(enrich), HERE),
+    "with_headers, bounded": (lambda s: s.with_headers(hr.concurrent(enrich, concurrency=2)), HERE),
     "repartition partitioner": (lambda s: s.repartition(hr.Repartitioned(partitioner=two)), HERE),
     "headers": (lambda s: s.to("out", headers=enrich), HERE),
     "name of the output": (lambda s: s.to(enrich), HERE),

@@ -104,3 +104,17 @@ def test_tables_before_streams_at_equal_times(first: str) -> None:
 def test_a_later_table_comes_after_and_a_record_out_of_order_waits_for_those_before_it() -> None:
     taken, _ = taken_and_seen([("zones", 0, 2), ("birds", 0, 3), ("birds", 0, 1), ("apples", 0, 2), ("zones", 0, 3)])
     assert taken == [("zones", 0, 0), ("apples", 0, 0), ("zones", 0, 1), ("birds", 0, 0), ("birds", 0, 1)]
+
+
+def test_a_stream_that_is_merged_with_itself_has_each_record_twice() -> None:
+    app = hr.App("twice")
+    read = app.stream("in", key=hr.String(), value=hr.Long())
+    both = read.filter(lambda r: r.value > 0)
+    both.merge(both, read, both).map_values(lambda r: r.value, value=hr.Long()).to("out")
+    read.merge(read).group_by_key().count(store="n")
+    with Driver(app) as d:
+        for value in (1, 0, 2):
+            d.send("in", "k", value)
+        d.run()
+        assert [r.value for r in d.read("out")] == [1, 1, 1, 1, 0, 2, 2, 2, 2]
+        assert d.store("n").all() == {"k": 6}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,12 +46,31 @@ def test_the_topology_reads_what_matches_and_knows_what_else_would(before: list[
     assert topology.node("orders").parents == tuple(f"orders-streams-{name}" for name in expected)
     grown = there + [StreamDescription(name, 1, name) for name in more if name not in before]
     assert new_matches(topology, there) == []
-    assert new_matches(topology, grown) == sorted({*matching("orders-[a-z]+", grown)} - set(expected))
+    assert new_matches(topology, grown) == sorted({*matching(["orders-[a-z]+"], grown)} - set(expected))
+
+
+EVERY = ("z-a", "z-b", "y-a", "y-b", "x", "other")
+
+
+@given(st.lists(st.sampled_from(EVERY), unique=True), st.lists(st.sampled_from(EVERY), unique=True))
+def test_a_list_of_names_and_patterns_reads_each_stream_once(before: list[str], more: list[str]) -> None:
+    app = hr.App("matching")
+    app.stream(["x", "z-a", re.compile("z-.*"), re.compile(".*-b")], key=TEXT, value=NUMBER, name="all").to("out")
+    wanted = {"z-a", "z-b", "y-b"}
+    there = [StreamDescription(name, 1, name) for name in {*before, "x", "z-a"}]
+    topology = with_matches(app.topology(), there, None)
+    expected = wanted.intersection(before) | {"x", "z-a"}
+    assert set(topology.inputs) == expected
+    assert [topology.node(name).stream for name in topology.node("all").parents] == [  # type: ignore[attr-defined]
+        "x", "z-a", *sorted(expected - {"x", "z-a"})
+    ]
+    grown = there + [StreamDescription(name, 1, name) for name in more if name not in {*before, "x", "z-a"}]
+    assert new_matches(topology, grown) == sorted(wanted.intersection(more) - expected)
 
 
 def test_internal_streams_never_match() -> None:
     streams = [StreamDescription("a", 1, "1"), StreamDescription("shop-by-user-repartition", 1, "2", internal_of="shop")]
-    assert matching(".*", streams) == ["a"]
+    assert matching([".*"], streams) == ["a"]
 
 
 # --- declared -------------------------------------------------------------------------------------------------------
@@ -65,6 +85,8 @@ def own_output(app: hr.App) -> None:
     ("declare", "message"),
     [
         (lambda app: app.stream(ORDERS), "needs a name"),
+        (lambda app: app.stream(["x", ORDERS]), "needs a name"),
+        (lambda app: app.stream([ORDERS, re.compile("x")], name="all"), "that is a name"),
         (lambda app: app.stream(re.compile("orders-.*", re.IGNORECASE), name="orders"), "with its flags in it"),
         (lambda app: app.stream(re.compile(b"orders-.*"), name="orders"), "a pattern of text"),
         (lambda app: app.stream(re.compile("orders"), name="orders"), "that is a name"),
@@ -99,5 +121,21 @@ def test_they_are_read_as_one_and_a_later_start_reads_what_has_come(tmp_path: Pa
     assert sorted(found) == ["orders-a 1", "orders-b 1", "orders-c 1"] and count == {"k": 3}
 
 
-def test_a_stream_that_is_created_while_the_job_runs_joins(tmp_path: Path) -> None:
-    joins_while_it_runs(f"log:{tmp_path / 'log'}", tmp_path, "orders")
+@pytest.mark.parametrize("entries", [["x", ORDERS], [ORDERS, re.compile("x|y")], {ORDERS, "x"}, (re.compile("x+"), ORDERS)])
+def test_names_and_patterns_in_one_list_are_read_as_one(entries: Any, tmp_path: Path) -> None:
+    for streams in (["orders-a", "x"], ["orders-b"]):
+        app = hr.App("matching")
+        read = app.stream(entries, key=TEXT, value=NUMBER, name="all")
+        read.map_values(lambda r: f"{r.stream} {r.value}", value=TEXT).to("out")
+        read.group_by_key().count(store="n")
+        with Driver(app, partitions=dict.fromkeys(streams, 2), directory=tmp_path) as d:
+            for stream in streams:
+                d.send(stream, "k", 1)
+            d.run()
+            found, count = [r.value for r in d.read("out")], d.store("n").all()
+    assert sorted(found) == ["orders-a 1", "orders-b 1", "x 1"] and count == {"k": 3}
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_stream_that_is_created_while_the_job_runs_joins(is_listed: bool, tmp_path: Path) -> None:
+    joins_while_it_runs(f"log:{tmp_path / 'log'}", tmp_path, "orders", is_listed=is_listed)

@@ -21,11 +21,12 @@ def send(url: str, stream: str, value: int, partitions: int = 2) -> None:
         system.produce(stream, [(f"k{n}", value) for n in range(6)], TEXT, NUMBER)
 
 
-def joins_while_it_runs(url: str, folder: Path, name: str) -> None:
-    """A stream that matches is created while a job with state runs: it joins; one that does not fit is not read."""
+def joins_while_it_runs(url: str, folder: Path, name: str, *, is_listed: bool = False) -> None:
+    """A stream that matches is created while a job with state runs: it joins; one that does not fit is not read. `is_listed`:
+    the pattern is in a list, with the name of a stream that matches it."""
     pattern, out = re.compile(f"{name}-[a-z]+"), f"{name}-0-out"
     app = hr.App(name, url, state_uri=f"{folder}/state", local_store_dir=f"{folder}/stores", partition_check_interval_s=0.2)
-    orders = app.stream(pattern, key=TEXT, value=NUMBER, name="orders")
+    orders = app.stream([f"{name}-a", pattern] if is_listed else pattern, key=TEXT, value=NUMBER, name="orders")
     orders.map_values(lambda r: f"{r.stream} {r.value}", value=TEXT).to(out)
     orders.group_by_key().count(store="n")
     send(url, f"{name}-a", 1)

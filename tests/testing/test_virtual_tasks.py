@@ -120,15 +120,20 @@ def test_what_fails_is_a_dead_letter_once() -> None:
 
 
 class Other(hr.Processor[Any, Any, Any, Any]):
-    """Keeps state under a key that is not the record's."""
+    """Makes state under keys that are not those of its records, in a punctuation: only there it may."""
 
     stores: ClassVar = [hr.KeyValueStore("others", value=hr.Long())]
 
     def init(self, context: Any) -> None:
-        self.context = context
+        self.context, self.keys = context, list[str]()
+        context.schedule("1 second", self.tell, clock="wall")
 
     def process(self, record: Any) -> None:
-        self.context.forward(key=f"{record.key}-other", value=record.value)
+        self.keys.append(record.key)
+
+    def tell(self, at_us: int) -> None:
+        for key in self.keys:
+            self.context.forward(key=f"{key}-other", value={})
 
 
 def test_state_of_a_key_of_another_bucket_is_refused_and_at_factor_1_is_not() -> None:
@@ -143,11 +148,15 @@ def test_state_of_a_key_of_another_bucket_is_refused_and_at_factor_1_is_not() ->
         for number in range(16):
             driver.send("in", f"k{number}", {})
         driver.run()
+        driver.advance("2 seconds")
+        driver.run()
         assert len(driver.read("out")) == 16
     with Driver(renaming(4)) as driver:
         for number in range(16):
             driver.send("in", f"k{number}", {})
         refused = r"task .*-4: operator .*, in store 'counts', has changed state under key b'k\d+-other', which is not of"
+        driver.run()
+        driver.advance("2 seconds")
         with pytest.raises(StateError, match=refused):
             driver.run()
 

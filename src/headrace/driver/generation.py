@@ -276,7 +276,9 @@ class Generation(ShownRounds):
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
-        planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
+        now_us = self._pace.clock_us()
+        ended_us = self.caught_up.ended_us(runner, now_us) if self.caught_up else None
+        planned = self._scheduler.next(runner, time.monotonic(), now_us, limit, ended_us)
         if self.caught_up and (planned is not None or runner.planner.waits_for):  # what sits out is behind, and not held back
             self.caught_up.progressed(runner)
         return planned

@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.topology.description import description_of
 from headrace.core.topology.description_text import mermaid_of, text_of
-from headrace.core.topology.patterns import check_outputs
+from headrace.core.topology.patterns import check_outputs, text_of_patterns
 from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.dsl import stream_cursor as flows
@@ -50,7 +49,7 @@ class AppDeclaration(ABC):
 
     def stream(
         self,
-        stream: str | Sequence[str] | re.Pattern[str],
+        stream: str | re.Pattern[str] | Sequence[str | re.Pattern[str]],
         /,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -66,7 +65,8 @@ class AppDeclaration(ABC):
         Of several, `app.stream(["clicks", "views"], ...)`, all is said of each, and they are merged: what comes behind is no
         place for Spark expressions. `r.stream` says of a record where it was read. So are all streams whose whole names match
         a pattern, `app.stream(re.compile("orders-.*"), name="orders")`, but no internal ones; those that are created while
-        the job runs join within `partition_check_interval_s`.
+        the job runs join within `partition_check_interval_s`. A list may have names and patterns; what several of them mean
+        is read once.
 
         `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, a time (an aware
         datetime, or text such as "2026-01-31T12:00Z"), "bootstrap" (at the first record, and up to the end as it is then
@@ -81,54 +81,45 @@ class AppDeclaration(ABC):
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
         a repartition stream is then put in before what keeps state by key.
         """
-        if not isinstance(stream, str | re.Pattern):
-            each = partial(self.stream, key=key, value=value, timestamp=timestamp, start=start, partitioning=partitioning)
-            return self._merged(stream, partial(each, reset_offset=reset_offset, timestamp_unit=timestamp_unit), name)
-        if isinstance(stream, re.Pattern):
-            source = self._pattern_source(stream, key, value, partitioning, name)
-        else:
-            source = self._source(stream, SourceKind.STREAM, key, value, partitioning, name)
-        text = operator_text("stream", source.stream)
-        if timestamp is not None:
-            source = replace(source, timestamp=checked_function(f"{text}: timestamp", timestamp, _TIMESTAMP_KINDS, None))
-        if timestamp is not None or timestamp_unit != "us":
-            source = replace(source, timestamp_unit=_timestamp_unit(text, source.timestamp, timestamp_unit))
-        source = replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
+        names, patterns = _names_and_patterns(stream)
+        is_alone = len(names) == 1 and not patterns
+        read: list[StreamCursor] = []
         with self.builder.all_or_nothing():
-            self.builder.add("stream", source)
-            flow = self._flow(source)
-            if source.pattern is not None:  # a merge of one, which several streams may be put before
-                own = self.builder.checked("stream", str(name))
-                self.builder.add("stream", Merge(name=own, parents=(source.name,)))
-                flow = flows.merged([flow], own, text, own)
-            return KStream(self, flow)
+            for one in (*names, None) if patterns else names:
+                if one is None:
+                    source = self._pattern_source(patterns, key, value, partitioning, name)
+                else:
+                    source = self._source(one, SourceKind.STREAM, key, value, partitioning, name if is_alone else None)
+                source = _begun_and_timed(source, timestamp, timestamp_unit, start, reset_offset)
+                self.builder.add("stream", source)
+                read.append(self._flow(source))
+            return KStream(self, read[0] if is_alone else self._together(read, name, bool(patterns)))
 
     def _pattern_source(
-        self, pattern: re.Pattern[str], key: Serde | None, value: Serde | None, partitioning: str, name: str | None
+        self,
+        patterns: Sequence[re.Pattern[str]],
+        key: Serde | None,
+        value: Serde | None,
+        partitioning: str,
+        name: str | None,
     ) -> Source:
-        text = f"stream({pattern.pattern!r:.60})"
-        if not isinstance(pattern.pattern, str) or re.compile(pattern.pattern) != pattern:
-            raise TopologyError(
-                f"{text}: expected a pattern of text, with its flags in it", 'write re.compile("(?i)orders-.*"), for instance'
-            )
-        if is_name(pattern.pattern):
-            raise TopologyError(f"{text}: that is a name, and no pattern", f"write stream({pattern.pattern!r})")
+        for pattern in patterns:
+            _check_pattern(pattern)
+        texts = tuple(pattern.pattern for pattern in patterns)
         if name is None:
             raise TopologyError(
-                f"{text}: a pattern needs a name: what follows is named after it", 'give it one, stream(..., name="orders")'
+                f"stream({text_of_patterns(texts)!r:.60}): a pattern needs a name: what follows is named after it",
+                'give it one, stream(..., name="orders")',
             )
         source = self._source(name, SourceKind.STREAM, key, value, partitioning, f"{checked_name('operator', name)}-streams")
-        return replace(source, stream=pattern.pattern, pattern=pattern.pattern)
+        return replace(source, stream=text_of_patterns(texts), patterns=texts)
 
-    def _merged(self, streams: Any, read: Callable[[str], KStream], name: str | None) -> KStream:
-        if not isinstance(streams, list | tuple | set | frozenset) or not streams:
-            raise TopologyError(
-                f"stream({streams!r:.60}): expected the name of a stream, a list of names, or a pattern",
-                'write app.stream("clicks") or app.stream(["clicks", "views"])',
-            )
-        with self.builder.all_or_nothing():
-            first, *others = [read(one) for one in (sorted(streams) if isinstance(streams, set | frozenset) else streams)]
-            return first.merge(*others, name=name) if others else first
+    def _together(self, read: Sequence[StreamCursor], name: str | None, is_open: bool) -> StreamCursor:
+        """Several streams as one. `is_open`: others may join them; it may be one source then."""
+        kind = "stream" if is_open else "merge"
+        own = self.builder.checked(kind, str(name)) if is_open else read[0].name_of(kind, name)
+        self.builder.add(kind, Merge(name=own, parents=tuple(flow.node for flow in read)))
+        return flows.merged(read, own, operator_text(kind, own), name)
 
     def table(
         self,
@@ -238,6 +229,40 @@ class AppDeclaration(ABC):
     @abstractmethod
     def preview_of(self, part: Displayable, n: int) -> Preview:
         """The first records of a stream or a table of this application, as a table."""
+
+
+def _names_and_patterns(given: Any) -> tuple[list[str], list[re.Pattern[str]]]:
+    """What one call of `stream` reads."""
+    entries = [given] if isinstance(given, str | re.Pattern) else given
+    if not isinstance(entries, list | tuple | set | frozenset) or not entries:
+        raise TopologyError(
+            f"stream({given!r:.60}): expected the name of a stream, a pattern, or a list of names and patterns",
+            'write app.stream("clicks") or app.stream(["clicks", "views"])',
+        )
+    if isinstance(entries, set | frozenset):
+        entries = sorted(entries, key=lambda one: str(getattr(one, "pattern", one)))
+    patterns = [one for one in entries if isinstance(one, re.Pattern)]
+    return [checked_name("stream", one) for one in entries if not isinstance(one, re.Pattern)], patterns
+
+
+def _check_pattern(pattern: re.Pattern[str]) -> None:
+    text = f"stream({pattern.pattern!r:.60})"
+    if not isinstance(pattern.pattern, str) or re.compile(pattern.pattern) != pattern:
+        raise TopologyError(
+            f"{text}: expected a pattern of text, with its flags in it", 'write re.compile("(?i)orders-.*"), for instance'
+        )
+    if is_name(pattern.pattern):
+        raise TopologyError(f"{text}: that is a name, and no pattern", f"write stream({pattern.pattern!r})")
+
+
+def _begun_and_timed(source: Source, timestamp: Any, timestamp_unit: str, start: Any, reset_offset: bool) -> Source:
+    """A source with where it begins, and what its records' event time is."""
+    text = operator_text("stream", source.stream)
+    if timestamp is not None:
+        source = replace(source, timestamp=checked_function(f"{text}: timestamp", timestamp, _TIMESTAMP_KINDS, None))
+    if timestamp is not None or timestamp_unit != "us":
+        source = replace(source, timestamp_unit=_timestamp_unit(text, source.timestamp, timestamp_unit))
+    return replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
 
 
 def _timestamp_unit(text: str, timestamp: Function | None, given: Any) -> str:

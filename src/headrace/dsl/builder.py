@@ -20,6 +20,7 @@ from headrace.core.topology.shared_stores import check_shared
 from headrace.core.topology.sub_topologies import sharers_of, short_name_of, stores_of, sub_topologies_of
 from headrace.errors import TopologyError
 from headrace.model.names import NAME_LENGTH_MAX, RESERVED, checked_own_name
+from headrace.model.table_operators import TransformValues
 from headrace.model.topology import Node, Process, Repartition, Sink, Source, SourceKind, StoreSpec, Topology
 
 _GENERATED_LENGTH_MAX = 120  # of a chain of kinds; beyond it the middle becomes a digest
@@ -93,6 +94,11 @@ class Builder:
             )
         return self.checked(kind, name)
 
+    def name_after_store(self, kind: str, store: str) -> str:
+        """The name of an operator that the user has named by its store alone: that of the store, or with its kind where another
+        operator has it. The operator's own name is in no state: that is found by the store's."""
+        return self.checked(kind, f"{store}-{kind}" if store in self._texts else store)
+
     def checked_store(self, kind: str, name: str) -> str:
         """`name` if a new store may have it."""
         checked_own_name("store", name)
@@ -105,7 +111,8 @@ class Builder:
 
     def checked_processor_store(self, kind: str, store: StoreSpec) -> None:
         """`store` if a new processor may have it: a store of its own, or one that it shares with other processors."""
-        of_processors = {one.name for node in self._nodes if isinstance(node, Process) for one in node.stores}
+        processors = (node for node in self._nodes if isinstance(node, Process) and not isinstance(node, TransformValues))
+        of_processors = {one.name for node in processors for one in node.stores}
         if store.name not in of_processors:
             self.checked_store(kind, store.name)
 
@@ -203,9 +210,11 @@ class Builder:
         """`name` if a new operator of `kind` may have it."""
         checked_own_name("operator", name)
         if name in self._texts:
-            raise TopologyError(
-                f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()", "give one of them another name"
-            )
+            bearer, hint = self._texts[name], "give one of them another name"
+            if self._stores.get(name) == bearer:
+                bearer += ", which is named as its store is,"
+                hint += ", or declare this one first: an operator that is named by its store alone makes room"
+            raise TopologyError(f"two operators with the name {name!r}: {bearer} and this {kind}()", hint)
         return name
 
 

@@ -79,4 +79,4 @@ def without_duplicates(
     spec = StoreSpec(store_name, StoreKind.KEY_VALUE, form, Long(), 2 * within_us)
     grouped = grouping.grouped(store_name, own)
     node = DropDuplicates(name=own, parents=(grouped.node,), store=spec, by=given, within_us=within_us)
-    return grouped.put("drop_duplicates", node, own)
+    return grouped.put("drop_duplicates", node, name or store or own)

@@ -13,14 +13,13 @@ from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.functions import returned
 from headrace.dsl.joins import JoinArguments, JoinBuild, LoopError, check_keys, check_partitioners, has_loop
-from headrace.dsl.rekeying import behind_table, with_repartition
+from headrace.dsl.rekeying import behind_table, check_rows_by_key, with_repartition
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.table_operators import ForeignKeyResults, JoinByForeignKey, SendByForeignKey
 from headrace.model.topology import JoinKind, JoinSides, StoreKind, StoreSpec
 from headrace.serdes.foreign_keys import Answers, Subscriptions
-from headrace.serdes.windowed import Windowed
 
 
 class ForeignKeyBuild(JoinBuild):
@@ -47,11 +46,7 @@ class ForeignKeyBuild(JoinBuild):
         arguments, builder = self.arguments, self.builder
         own = builder.lasting_name_of(arguments.operator, self.left.anchor, arguments.name or arguments.store, say="store")
         prefix, text = arguments.store or own, operator_text(arguments.operator, own)
-        if not self.left.is_by_key and isinstance(self.left.key.serde, Windowed):
-            raise TopologyError(
-                f"{text}: the keys of its left side are windows, whose rows are where the keys within them are",
-                "put to_stream().repartition().to_table() before it",
-            )
+        check_rows_by_key(f"{text} sends the rows of its left side by their keys", self.left)
         key, value = _known(self.left.key, "key", text), _known(self.left.value, "value", text)
         foreign = _known(self.right.key, "key", f"{text}, right side")
         side = result_side(self.joiner, self.arguments.value, returned(self.joiner), text, self.left)

@@ -70,7 +70,7 @@ class Groups:
         result_key = SerdeSlot(Windowed(key.serde)) if is_windowed and key.serde is not None else key
         node = make(name=own, parents=(grouped.node,), store=spec, windows=self.windows, key=result_key.serde, value=value)
         self.app.builder.add(kind, node)
-        table = behind_table(grouped, own, text)  # a windowed key is another key than before
+        table = behind_table(grouped, own, text, name or store)  # a windowed key is another key than before
         return KTable(self.app, table.with_sides(result_key, SerdeSlot(value), text if is_windowed else None), self.windows)
 
     def _spec(self, name: str, what: str, key: SerdeSlot, value: Serde | None) -> StoreSpec:

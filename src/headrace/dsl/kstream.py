@@ -5,6 +5,7 @@ A function over records is given one `headrace.Record`. Where `name` is not give
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
@@ -89,7 +90,8 @@ class KStream(StreamJoins, Displayable):
         A value is bytes, text or None. A batch function or a Spark expression gives arrays of structs of `name` and `value`, as
         the column `headers` is.
         """
-        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, flows.ANY, name))
+        kinds = flows.JVM | flows.WORKER
+        return KStream(self.app, self.flow.apply("with_headers", SetHeaders, function, kinds, name))
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
@@ -156,6 +158,7 @@ class KStream(StreamJoins, Displayable):
             stores=specs,
             timers=declared.timers,
             calls=declared.calls,
+            rekeys=key is not None,
             key=keys.serde,
             value=values.serde,
         )
@@ -174,7 +177,7 @@ class KStream(StreamJoins, Displayable):
         return KStream(self.app, without_duplicates(self.flow, by, within, store, name))
 
     def merge(self, *others: KStream, name: str | None = None) -> KStream:
-        """All records of this stream and of `others`; the order within each is kept."""
+        """All records of this stream and of `others`; the order within each is kept. Of one that is given twice, each twice."""
         streams = (self, *others)
         for other in others:
             if not isinstance(other, KStream):
@@ -184,10 +187,14 @@ class KStream(StreamJoins, Displayable):
                     f"merge: one stream is of application {self.app.name!r}, another of {other.app.name!r}",
                     "streams of one App can be merged",
                 )
-        if len({id(stream.flow) for stream in streams}) < len(streams) or not others:
-            raise TopologyError("merge: expected other streams, each given once")
-        own = self.flow.name_of("merge", name)
-        self.app.builder.add("merge", Merge(name=own, parents=tuple(stream.flow.node for stream in streams)))
+        if not others:
+            raise TopologyError("merge: expected other streams")
+        own, builder, parents = self.flow.name_of("merge", name), self.app.builder, list[str]()
+        for node in (stream.flow.node for stream in streams):
+            parents.append(node if node not in parents else builder.name_of("again", own, None))
+            if parents[-1] != node:  # an operator takes what another one gives once
+                builder.add("merge", Merge(name=parents[-1], parents=(node,)))
+        builder.add("merge", Merge(name=own, parents=tuple(parents)))
         return KStream(self.app, merged([stream.flow for stream in streams], own, operator_text("merge", own), name))
 
     def split(self, *predicates: Any, name: str | None = None) -> tuple[KStream, ...]:
@@ -250,7 +257,8 @@ class KStream(StreamJoins, Displayable):
         key, value = grouping.key(text), needed(self.flow.value, "value", text, None)
         history_us = None if history is None else length_us("history", history, text)
         flow = grouping.grouped(store_name, own)
-        return KTable(self.app, with_table(flow, own, store_name, key, value, history_us=history_us))
+        table = with_table(flow, own, store_name, key, value, history_us=history_us)
+        return KTable(self.app, replace(table, anchor=name or store or own))
 
     def to(
         self,

@@ -6,10 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
+from headrace.dsl.builder import operator_text
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import TableJoins
+from headrace.dsl.rekeying import check_rows_by_key, with_table
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.stream_cursor import StreamCursor, checked_function, needed
+from headrace.dsl.value_transformer import with_transformer
 from headrace.dsl.windows import UntilTimeLimit, UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
@@ -31,23 +34,52 @@ class KTable(TableJoins, Displayable):
         super().__init__(app, flow)
         self.windows = windows  # that its keys belong to, where the results of these may change
 
-    def filter(self, predicate: Any, *, name: str | None = None) -> KTable:
-        """Keep the keys for whose value `predicate` holds; a key whose value no longer matches is deleted downstream."""
-        return self._filter("filter", predicate, name, negate=False)
+    def filter(self, predicate: Any, *, store: str | None = None, name: str | None = None) -> KTable:
+        """Keep the keys for whose value `predicate` holds; a key whose value no longer matches is deleted downstream.
 
-    def filter_not(self, predicate: Any, *, name: str | None = None) -> KTable:
+        With a `store` the result is kept there, to be looked up; without, nothing is stored.
+        """
+        return self._filter("filter", predicate, store, name, negate=False)
+
+    def filter_not(self, predicate: Any, *, store: str | None = None, name: str | None = None) -> KTable:
         """Keep the keys that `filter` would drop."""
-        return self._filter("filter_not", predicate, name, negate=True)
+        return self._filter("filter_not", predicate, store, name, negate=True)
 
-    def _filter(self, kind: str, predicate: Any, name: str | None, negate: bool) -> KTable:
+    def _filter(self, kind: str, predicate: Any, store: str | None, name: str | None, negate: bool) -> KTable:
         function = checked_function(kind, predicate, flows.WORKER, self.flow)
         node = TableFilter(name=self.flow.name_of(kind, name), parents=(self.flow.node,), predicate=function, negate=negate)
-        return KTable(self.app, self.flow.put(kind, node, name), self.windows)
+        with self.app.builder.all_or_nothing():
+            return self._kept(kind, self.flow.put(kind, node, name), store)
 
-    def map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KTable:
-        """Give each key the value that `function` returns for its record."""
+    def map_values(
+        self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None
+    ) -> KTable:
+        """Give each key the value that `function` returns for its record. `store` as that of `filter`."""
         make = partial(MapValues, of_table=True)
-        return KTable(self.app, self.flow.apply("map_values", make, function, flows.WORKER, name, value=value), self.windows)
+        with self.app.builder.all_or_nothing():
+            behind = self.flow.apply("map_values", make, function, flows.WORKER, name, value=value)
+            return self._kept("map_values", behind, store)
+
+    def transform_values(
+        self, transformer: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None
+    ) -> KTable:
+        """Give each key the value that `transformer` gives, a class derived from `hr.ValueTransformer`, which may have stores.
+
+        It is called for every update, deletions too, in order: the table gives all of them to what follows, as with
+        `to_stream(emit="each")`. `store` as that of `filter`.
+        """
+        with self.app.builder.all_or_nothing():
+            return self._kept("transform_values", with_transformer(self.flow, transformer, value, name), store)
+
+    def _kept(self, kind: str, behind: StreamCursor, store: str | None) -> KTable:
+        """The table behind an operator, which makes its updates one by one, in a store where one is named."""
+        if store is None:
+            return KTable(self.app, behind, self.windows)
+        text = operator_text(kind, behind.node)
+        check_rows_by_key(f"{text}: store={store!r} keeps rows by their keys", behind)
+        key, values = needed(behind.key, "key", text, None), needed(behind.value, "value", text, None, "value=...")
+        store_name, own = behind.builder.checked_store(kind, store), behind.builder.checked("table", f"{store}-table")
+        return KTable(self.app, with_table(behind, own, store_name, key, values))
 
     def group_by(
         self,
@@ -121,7 +153,7 @@ class KTable(TableJoins, Displayable):
             value=value.serde,
             by_inner_key=by_inner,
         )
-        return KTable(self.app, self.flow.put("suppress", node, own, value=value), self.windows)
+        return KTable(self.app, self.flow.put("suppress", node, name or store or own, value=value), self.windows)
 
     def _suppressed(self, operator: str, store: str | None, name: str | None) -> KTable:
         windows = self.windows
@@ -144,7 +176,7 @@ class KTable(TableJoins, Displayable):
         key, value = self.flow.key, needed(self.flow.value, "value", text, None)
         spec = StoreSpec(store_name, StoreKind.WINDOW, f"suppress key={key.form} value={value.form}", value.serde)
         node = Suppress(name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde)
-        return KTable(self.app, self.flow.put("suppress", node, own, value=value))
+        return KTable(self.app, self.flow.put("suppress", node, name or store or own, value=value))
 
     def to(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
@@ -177,16 +177,10 @@ def declared_by(processor: Any) -> Declared:
             f"{processor.__name__} defines {found} of process and process_batch; expected exactly one",
             "define process(self, record), or process_batch(self, batch) for Arrow batches",
         )
-    for method, arguments in _METHODS.items():
-        text = f"process({label_of(processor)}): {method}"
-        body = getattr(processor, method)
-        check = check_call if method in _MAY_BE_ASYNC else checked_arguments
-        check(text, body, ("self", *arguments))
-        if inspect.isgeneratorfunction(body) or is_async_generator(body):
-            raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
+    check_methods("process", processor, _METHODS, _MAY_BE_ASYNC, "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
     calls = calls_of(processor.process) if is_async(processor.process) else None
-    declared = Declared(_stores_of(processor), timers, _value_serde_of(processor), calls)
+    declared = Declared(declared_stores(processor), timers, value_serde_of(processor, Processor), calls)
     if calls is not None and not calls.by_key and declared.stateful:
         raise TopologyError(
             f'process({label_of(processor)}): order="none" with state: calls for one key would not see what the others store',
@@ -195,34 +189,48 @@ def declared_by(processor: Any) -> Declared:
     return declared
 
 
-def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[AnyStore, ...]:
+def check_methods(
+    operator: str, given: type, methods: Mapping[str, Sequence[str]], may_be_async: Sequence[str], otherwise: str
+) -> None:
+    """`TopologyError` where a method of a user's class cannot be called, with these arguments; `otherwise`: what to do
+    in place of a generator."""
+    for method, arguments in methods.items():
+        text = f"{operator}({label_of(given)}): {method}"
+        body = getattr(given, method)
+        check = check_call if method in may_be_async else checked_arguments
+        check(text, body, ("self", *arguments))
+        if inspect.isgeneratorfunction(body) or is_async_generator(body):
+            raise TopologyError(f"{text} is a generator: its body would never run", otherwise)
+
+
+def declared_stores(given: Any) -> tuple[AnyStore, ...]:
+    """The stores that a user's class declares."""
     names: set[str] = set()
-    if not isinstance(processor.stores, Sequence) or isinstance(processor.stores, str):
+    if not isinstance(given.stores, Sequence) or isinstance(given.stores, str):
         raise TopologyError(
-            f"{processor.__name__}.stores: expected a list, found {type(processor.stores).__name__}",
-            f"write stores = [...]: {processor.stores!r} in brackets",
+            f"{given.__name__}.stores: expected a list, found {type(given.stores).__name__}",
+            f"write stores = [...]: {given.stores!r} in brackets",
         )
-    for store in processor.stores:
+    for store in given.stores:
         if not isinstance(store, KeyValueStore | ListStore | MapStore | WindowStore):
             raise TopologyError(
-                f"{processor.__name__}.stores: {store!r} is no store",
+                f"{given.__name__}.stores: {store!r} is no store",
                 'list declarations such as hr.KeyValueStore("recent", value=hr.Json())',
             )
         if store.name in names:
             raise TopologyError(
-                f"{processor.__name__}.stores: two stores are named {store.name!r}",
-                "give each store of a Processor its own name",
+                f"{given.__name__}.stores: two stores are named {store.name!r}", "give each store of a Processor its own name"
             )
         names.add(store.name)
-    return tuple(processor.stores)
+    return tuple(given.stores)
 
 
-def _value_serde_of(processor: type) -> Serde | None:
-    """That of VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
-    for base in getattr(processor, "__orig_bases__", ()):
+def value_serde_of(given: type, generic: type) -> Serde | None:
+    """That of VOut, the last one of `class P(hr.Processor[KIn, VIn, KOut, VOut])`; None where it is not said."""
+    for base in getattr(given, "__orig_bases__", ()):
         arguments = get_args(base)
-        if get_origin(base) is Processor and len(arguments) == 4 and not isinstance(arguments[3], TypeVar):
-            return serde_of_annotation(arguments[3])
+        if get_origin(base) is generic and arguments and not isinstance(arguments[-1], TypeVar):
+            return serde_of_annotation(arguments[-1])
     return None
 
 

@@ -50,6 +50,15 @@ def check_by_key(text: str, flow: StreamCursor) -> None:
     )
 
 
+def check_rows_by_key(text: str, flow: StreamCursor) -> None:
+    """`TopologyError` where the rows of a table are not where their keys are, as `text` needs them: those of windows."""
+    if not flow.is_by_key:
+        raise TopologyError(
+            f"{text}, and the keys of this table are windows, whose rows are where the keys within them are",
+            "put to_stream().repartition().to_table() before it",
+        )
+
+
 def with_repartition(
     flow: StreamCursor,
     name: str | None = None,
@@ -130,9 +139,9 @@ def with_table(
     return behind_table(flow, own, operator_text("table", store)).with_sides(key, value)
 
 
-def behind_table(flow: StreamCursor, own: str, text: str) -> StreamCursor:
-    """The flow of a table: its name is the anchor of what follows, and its rows come from a store."""
-    return replace(flow, left_at=None).after(own, text, given=own)
+def behind_table(flow: StreamCursor, own: str, text: str, anchor: str | None = None) -> StreamCursor:
+    """The flow of a table: its name, or `anchor`, is that of what follows, and its rows come from a store."""
+    return replace(flow, left_at=None).after(own, text, given=anchor or own)
 
 
 class Grouping:

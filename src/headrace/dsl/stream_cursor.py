@@ -13,6 +13,7 @@ from typing import Any, is_typeddict
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import function_of, returned, returned_pair
 from headrace.errors import TopologyError
+from headrace.model.names import checked_own_name
 from headrace.model.serde import Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.serdes.ddl import SparkType, StructType, parse_type, to_ddl
@@ -81,8 +82,12 @@ class StreamCursor:
         return self.builder.name_of(kind, self.node, given)
 
     def lasting_names_of(self, kind: str, name: str | None, store: str | None) -> tuple[str, str, str]:
-        """Of an operator with a store: its name, what errors call it, and the name of its store."""
-        own = self.builder.lasting_name_of(kind, self.anchor, name or store, say="store")
+        """Of an operator with a store: its name, what errors call it, and the name of its store. What follows is named after
+        `name or store` where the user gave one."""
+        if name is None and store is not None:
+            own = self.builder.name_after_store(kind, checked_own_name("store", store))
+        else:
+            own = self.builder.lasting_name_of(kind, self.anchor, name, say="store")
         return own, operator_text(kind, own), self.builder.checked_store(kind, store or own)
 
     def put(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.model.serde import Serde
-from headrace.model.topology import Function, Join, Node, StoreSpec, Table
+from headrace.model.topology import Function, Join, Node, Process, StoreSpec, Table
 from headrace.model.windows import AnyWindows
 
 
@@ -88,3 +88,8 @@ class WaitingJoin(Join):
     than `grace_us` past its time, so that what the table was then is known."""
 
     grace_us: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TransformValues(Process):
+    """Of a table: `processor` is a user's `ValueTransformer` class, which gives the value of each update."""

@@ -92,8 +92,7 @@ class Node:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
     """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint`
-    (`core.rewind.startpoint_rules.start_of`). Of one that is `broadcast` every task reads all partitions. `pattern`: which
-    streams are read, see `core.topology.patterns`."""
+    (`core.rewind.startpoint_rules.start_of`). Of one that is `broadcast` every task reads all partitions."""
 
     stream: str
     key: Serde | None
@@ -106,7 +105,7 @@ class Source(Node):
     partitioning: Partitioning = Partitioning.HASH
     reset_offset: bool = False
     of_table: bool = False  # a repartition stream of a table's updates
-    pattern: str | None = None
+    patterns: tuple[str, ...] = ()  # which streams are read: `core.topology.patterns`
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -195,6 +194,7 @@ class Process(Node):
     stores: tuple[StoreSpec, ...] = ()
     timers: bool = False
     calls: Calls | None = None
+    rekeys: bool = False  # it may forward other keys than it is given
     key: Serde | None = None
     value: Serde | None = None
 

@@ -347,7 +347,7 @@ class Driver:
     def _make_streams(self, topology: Topology) -> None:
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
         there = {stream.name for stream in self._system.streams()}
-        named = {one.stream for one in topology.sources if one.pattern is None}.intersection(topology.inputs)
+        named = {one.stream for one in topology.sources if not one.patterns}.intersection(topology.inputs)
         for stream in sorted({*named, *numbers} - there):
             self._system.create_stream(stream, numbers.get(stream, default))
 

@@ -10,6 +10,7 @@ from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.emission import emission_of
 from headrace.core.topology.engine_prefix import PARTS, Endpoint, endpoints_of, parts_used
+from headrace.core.topology.keyed_behind import keyed_behind
 from headrace.core.topology.operator_changes import RunOperator, timer_owners
 from headrace.core.topology.program import EndpointSide, Program
 from headrace.core.topology.resolution import Sides
@@ -87,6 +88,7 @@ def _program_of(
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
         far_us=far_us,
         is_elastic=is_elastic,
+        keyed_behind=keyed_behind(sub.nodes),
     )
 
 

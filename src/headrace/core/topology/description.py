@@ -33,6 +33,7 @@ from headrace.model.table_operators import (
     JoinByForeignKey,
     LimitUpdates,
     SendByForeignKey,
+    TransformValues,
     VersionedTable,
     WaitingJoin,
 )
@@ -55,6 +56,7 @@ _OPERATORS: dict[type[Node], tuple[str, ...]] = {
     nodes.SplitOutput: ("split-output", "output"),
     nodes.Transform: ("transform", "function", "key", "value"),
     nodes.Process: ("process", "processor", "timers", "value"),
+    TransformValues: ("transform_values", "processor", "timers", "value"),
     nodes.DropDuplicates: ("drop_duplicates", "by", "within"),
     nodes.Group: ("group",),
     GroupTable: ("group_by", "function", "key"),

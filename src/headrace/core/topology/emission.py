@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model import topology as t
-from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey
+from headrace.model.table_operators import ForeignKeyResults, GroupTable, LimitUpdates, SendByForeignKey, TransformValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> froz
 
 
 def _requests_each(node: t.Node) -> bool:
-    """Also what makes its own choice of them, by time: it would depend on where rounds are cut."""
-    return isinstance(node, LimitUpdates) or (isinstance(node, t.ToStream) and node.emit is t.Emit.EACH)
+    """Also what makes its own choice of them, by time, or makes something of each: it would depend on where rounds are cut."""
+    return isinstance(node, LimitUpdates | TransformValues) or (isinstance(node, t.ToStream) and node.emit is t.Emit.EACH)
 
 
 def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:
@@ -81,4 +81,4 @@ def _is_view(node: t.Node) -> bool:
     """A table whose updates are made one by one of another's. So are the changes of a table's groups, on both sides of
     their repartition stream."""
     is_map = isinstance(node, t.MapValues) and node.of_table
-    return is_map or isinstance(node, t.TableFilter | GroupTable | SendByForeignKey | t.Group)
+    return is_map or isinstance(node, t.TableFilter | TransformValues | GroupTable | SendByForeignKey | t.Group)

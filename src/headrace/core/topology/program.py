@@ -38,7 +38,7 @@ class Program:
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose
     timers are kept under a name that they had before; `far_us`: an event time that lies further from its record's own is
     reported (`core.rounds.event_times`), 0: none is; `is_elastic`: tasks are virtual ones, which share out the rows of a
-    partition by their keys as they were read."""
+    partition by their keys as they were read; `keyed_behind`: see `core.topology.keyed_behind`."""
 
     id: str
     application: str
@@ -58,6 +58,7 @@ class Program:
     timer_owners: dict[str, str] = field(default_factory=dict)
     far_us: int = 0
     is_elastic: bool = False
+    keyed_behind: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:

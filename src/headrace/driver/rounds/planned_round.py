@@ -66,10 +66,12 @@ class PlannedRound:
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
     """What is known of the world when a round is planned: up to where streams can be read, and how far event time is. `limit`:
-    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by. `sitting_out`: tasks that take no part."""
+    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by. `sitting_out`: tasks that take no part.
+    `ended_us`: since when nothing is left to be read for a job that is to end, None while there is."""
 
     ends: Mapping[SSP, int]
     idle: frozenset[SSP]
     now_us: int
     limit: Mapping[SSP, int] | None = None
     sitting_out: SittingOut = EVERY_TASK
+    ended_us: int | None = None

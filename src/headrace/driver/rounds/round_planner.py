@@ -14,6 +14,7 @@ from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
 from headrace.core.rewind.startpoint_rules import held_for_bootstrap
+from headrace.core.rounds.due_times import is_task_due, wall_until_us
 from headrace.core.rounds.for_each_round import HandoverRound
 from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import (
@@ -36,7 +37,7 @@ from headrace.driver.rounds.task_positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.engine import ContainerWork, InputSlice
 from headrace.exchange.messages import ContainerPlan, InputRange, Reject, TaskPlan, encoded
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import RoundId
 from headrace.model.job_model import TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -245,13 +246,14 @@ class RoundPlanner:
     ) -> dict[int, dict[SSP, OffsetRange]]:
         """The lanes that have something to do and take part, and what each reads. Not what all its tasks have read already:
         others read that range for tasks whose container failed when this one committed."""
-        checkpoints, now_us, out = self._task_positions.checkpoints, inputs.now_us, inputs.sitting_out
+        checkpoints, out = self._task_positions.checkpoints, inputs.sitting_out
+        wall_us = wall_until_us(inputs.now_us, inputs.ended_us)
         found: dict[int, dict[SSP, OffsetRange]] = {}
-        for lane in frozenset(self._store.lanes_to_renew(self._sub.name, now_us)) & self._containers.keys():
+        for lane in frozenset(self._store.lanes_to_renew(self._sub.name, inputs.now_us)) & self._containers.keys():
             found[lane] = {}
         for name in self._task_positions.with_timers:
             lane, task = self._places[name]
-            if lane not in found and name not in out and _is_due(checkpoints[name], watermark_of(task), now_us):
+            if lane not in found and name not in out and is_task_due(checkpoints[name].due_us, watermark_of(task), wall_us):
                 found[lane] = {}
         for ssp in sorted(ranges):
             for lane in self._takers(ssp, out):
@@ -391,8 +393,3 @@ class RoundPlanner:
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
     return {ssp: OffsetRange(ssp, position, position) for ssp, position in positions.items()}
-
-
-def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:
-    event, wall = checkpoint.due_us
-    return (event is not None and watermark_us is not None and event <= watermark_us) or (wall is not None and wall <= now_us)

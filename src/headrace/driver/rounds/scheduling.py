@@ -50,10 +50,16 @@ class RoundScheduler:
         return f"{readers[stream].sub.title}, which is {unread[stream]:,} records behind (max_lag {self._max_lag:,})"
 
     def next(
-        self, runner: SubTopologyRunner, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
+        self,
+        runner: SubTopologyRunner,
+        now_s: float,
+        now_us: int,
+        limit: Mapping[SSP, int] | None = None,
+        ended_us: int | None = None,
     ) -> PlannedRound | None:
         """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one. `now_s`
-        is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by."""
+        is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by, and `ended_us`
+        since when the job would end here but for them."""
         here = runner.task_positions
         runner.hear()
         here.note_upstream(self._watermark_above(runner, now_s))  # before the ends: what comes after may only be later
@@ -61,7 +67,7 @@ class RoundScheduler:
         runner.progress.lag = here.lag(ends)
         here.note_idle(ends, now_s)
         idle = frozenset(here.idle(now_s, self._idle_timeout_s))
-        return runner.plan(RoundInputs(ends, idle, now_us, limit, runner.sitting_out()))
+        return runner.plan(RoundInputs(ends, idle, now_us, limit, runner.sitting_out(), ended_us))
 
     def _watermark_above(self, runner: SubTopologyRunner, now_s: float) -> int | None:
         tasks: list[tuple[int | None, bool]] = []
@@ -128,6 +134,7 @@ class CaughtUp:
         self._targets: dict[str | None, Mapping[SSP, int]] = {}
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
+        self._ended_us: dict[str | None, int] = {}
         self._pass = Pass()
         self._written: dict[str | None, Counter[str]] = {}  # one per thread
         self._begin(sources, ends)
@@ -173,6 +180,14 @@ class CaughtUp:
         """Where the rounds of a sub-topology end, None where that is not known yet."""
         return self._targets.get(runner.sub.name)
 
+    def ended_us(self, runner: SubTopologyRunner, now_us: int) -> int | None:
+        """Since when a sub-topology has read all that it is to read, None where it has not: what the wall clock makes due after
+        that does not keep it at work. That is so too where it reads on, because the job writes to its own inputs."""
+        behind = self._behind(runner)
+        if behind is None or behind:
+            return None
+        return self._ended_us.setdefault(runner.sub.name, now_us)
+
     def writers_done(self, runner: SubTopologyRunner, now_s: float) -> None:
         """All that write what `runner` reads are done. What they wrote last may not be readable yet, and the marker that
         ends its transaction not be there: it is waited for, so that nothing is left that would look like a lag."""
@@ -192,18 +207,23 @@ class CaughtUp:
     def reached(self, runner: SubTopologyRunner, now_s: float) -> bool:
         """Whether all that is to be read was read; to be asked when no round can be planned. Records that cannot be read yet
         (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`."""
-        targets, name = self.limit_of(runner), runner.sub.name
-        if targets is None:
-            return False
-        positions = runner.task_positions.positions()
-        behind = {ssp: target for ssp, target in targets.items() if positions.get(ssp, target) < target}
+        behind, name = self._behind(runner), runner.sub.name
         if not behind:
-            return True
+            return behind is not None
         if now_s - self._held_since_s.setdefault(name, now_s) > HELD_BACK_S:
-            ssp, target = min(behind.items())
+            ssp, (position, target) = min(behind.items())
             raise WaitTimeoutError(
-                f"stream {ssp.stream!r} partition {ssp.partition}: offsets {positions[ssp]} to {target} were written, but "
+                f"stream {ssp.stream!r} partition {ssp.partition}: offsets {position} to {target} were written, but "
                 f"could not be read for {HELD_BACK_S:g} s; held back by {runner.task_positions.held_back_by() or 'unknown'}",
                 "end that transaction (commit or abort it), and restart the job",
             )
         return False
+
+    def _behind(self, runner: SubTopologyRunner) -> dict[SSP, tuple[int, int]] | None:
+        """The SSPs that are to be read on, from where to where; None while it is not known up to where."""
+        targets = self.limit_of(runner)
+        if targets is None:
+            return None
+        positions = runner.task_positions.positions()
+        reading = {ssp: (positions.get(ssp, target), target) for ssp, target in targets.items()}
+        return {ssp: (position, target) for ssp, (position, target) in reading.items() if position < target}

@@ -14,6 +14,7 @@ from headrace.model.table_operators import (
     GroupTable,
     LimitUpdates,
     SendByForeignKey,
+    TransformValues,
     VersionedTable,
     WaitingJoin,
 )
@@ -34,6 +35,7 @@ from headrace.worker.operators.joining.stream_joins import StreamStreamJoin
 from headrace.worker.operators.keyed import RecordAggregateOperator
 from headrace.worker.operators.limited_updates import LimitUpdatesOperator
 from headrace.worker.operators.processing.process import ProcessOperator
+from headrace.worker.operators.processing.transform_values import TransformValuesOperator
 from headrace.worker.operators.sessions import SessionOperator
 from headrace.worker.operators.suppress import SuppressOperator
 from headrace.worker.operators.table_aggregate import FoldedTableOperator, NamedTableOperator
@@ -66,6 +68,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     SendByForeignKey: SendByForeignKeyOperator,
     ForeignKeyResults: ForeignKeyResultsOperator,
     t.Process: ProcessOperator,
+    TransformValues: TransformValuesOperator,
     t.DropDuplicates: DropDuplicatesOperator,
     t.ForEachRound: Operator,  # nothing is left to do: the driver gave the rows to the function
 }

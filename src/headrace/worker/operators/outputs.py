@@ -173,8 +173,8 @@ class SinkOperator(_WritingOperator):
         if not isinstance(node.stream, str):
             rows, named = self.called(node.stream, rows)
             bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
-            text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
-            rows = self.without(rows, [(i, LookupError(text.format(shown(named[i])))) for i in bad])
+            text = "is no stream that existed when the job started, or one that the job itself reads; create it before a start"
+            rows = self.without(rows, [(i, LookupError(f"to(): {shown(named[i])} {text}")) for i in bad])
             names = [name for name in named if isinstance(name, str) and self.context.may_choose(name)]
         if node.headers is not None:
             rows, names = self._with_headers(node.headers, rows, names)

@@ -5,12 +5,14 @@ until its call has ended well and all of it is applied at once."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.topology.description import kind_of
 from headrace.errors import TopologyError
+from headrace.exchange.texts import shown
 from headrace.worker.operators.processing.schedules import Schedule
 from headrace.worker.operators.processing.timer_store import Timers
 from headrace.worker.state.overlay import Overlay
@@ -35,10 +37,17 @@ class AtWork:
     is_event_time = True  # `time_us` is that of one record, or of an event timer
     is_punctuating = False
     where: Place = (0, -1, -1)
+    keyed_behind: Mapping[str, str] = {}  # `core.topology.keyed_behind`: of operators that follow
+    _key_serde: Any
 
     def __init__(self) -> None:
         self.held: list[Held] = []
         self.held_counts: list[tuple[str, int]] = []
+
+    @property
+    def text(self) -> str:
+        """How errors call it."""
+        return f"{kind_of(self.node)}({self.node.name!r})"
 
     @property
     def event_time_us(self) -> int | None:
@@ -51,15 +60,38 @@ class AtWork:
 
     def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
         raise TopologyError(
-            f"process({self.node.name!r}): schedule({interval!r}) outside of init: a restart would not know of it",
+            f"{self.text}: schedule({interval!r}) outside of init: a restart would not know of it",
             "call it in init(self, context); for one key set a timer",
         )
 
     def set_key(self, key: Any) -> None:
         raise TopologyError(
-            f"process({self.node.name!r}): set_key outside of a punctuation",
+            f"{self.text}: set_key outside of a punctuation",
             "a record and a timer have a key; forward(key=...) sends a record with another one",
         )
+
+    def check_key(self, key: Any, to: str | None) -> None:
+        """`TopologyError` where `key`, which is forwarded, is another than that of what is at work, and an operator behind this
+        one meets records by key. A punctuation has no key: what it forwards is not looked at."""
+        behind = self.keyed_behind.get(to) if to is not None else next(iter(self.keyed_behind.values()))
+        if behind is None or key is None or self.is_punctuating or (type(key) is type(self.key) and key == self.key):
+            return
+        try:
+            key_bytes = self._key_serde.encode(key)
+        except Exception:  # no key of this serde: its record is rejected where it is written
+            return
+        if key_bytes not in self.keys_at_work:
+            given = f"is given the key {shown(self.key)}" if self.key_bytes is not None else "is not given that key"
+            raise TopologyError(
+                f"{self.text}: forward(key={shown(key)}), but it {given}, and {behind!r} behind it meets "
+                "records by key: those of one key would come to several tasks",
+                "give the serde of the new keys to process(..., key=...): a repartition stream then brings equal keys together",
+            )
+
+    @property
+    def keys_at_work(self) -> Collection[bytes | None]:
+        """The keys of what is at work, as bytes."""
+        return (self.key_bytes,)
 
     def current(self, name: str) -> Any:
         if name == "key":
@@ -83,6 +115,7 @@ class RecordAtWork(AtWork):
         super().__init__()
         assert record.timestamp_us is not None
         self.node, self.children, self.timer_owner = operator.node, operator.children, operator.timer_owner
+        self.keyed_behind, self._key_serde = operator.keyed_behind, operator._key_serde
         self.context = TaskView(operator.context)
         self.key_bytes, self.key, self.time_us, self.where = key, record.key, record.timestamp_us, where
         self.has_ended = False
@@ -90,15 +123,14 @@ class RecordAtWork(AtWork):
 
     def checked(self) -> RecordAtWork:
         """Itself, while its context may be used."""
-        name = self.node.name
         if self.has_ended:
             raise TopologyError(
-                f"process({name!r}): the context was used for a record whose process() had ended",
+                f"{self.text}: the context was used for a record whose process() had ended",
                 "await what process() starts, for example in an asyncio.TaskGroup",
             )
         if threading.get_ident() != self._thread:
             raise TopologyError(
-                f"process({name!r}): the context was used in another thread than that of process()",
+                f"{self.text}: the context was used in another thread than that of process()",
                 "use it before or after `await asyncio.to_thread(...)`: give the function what it needs, use what it returns",
             )
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -85,7 +85,7 @@ class ProcessorContext:
         name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
-            text = f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}"
+            text = f"{self.operator.text} has no store {name!r}; it declares: {known}"
             raise TopologyError(text, "add it to `stores`")
         return self._stores[name]
 
@@ -97,13 +97,15 @@ class ProcessorContext:
         if to is not None and to not in {child.node.name for child in work.children}:
             known = ", ".join(child.node.name for child in work.children) or "none"
             raise TopologyError(
-                f"process({work.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}",
+                f"{work.text}: forward(to={to!r}), but the operators that follow are: {known}",
                 "name one of them, or leave `to` out for all of them",
             )
         if key is _KEEP:
             if work.is_punctuating and work.key_bytes is None:
-                raise TopologyError(f"process({work.node.name!r}): forward in a punctuation has no current key", _NAME_A_KEY)
+                raise TopologyError(f"{work.text}: forward in a punctuation has no current key", _NAME_A_KEY)
             key = work.key
+        elif work.keyed_behind:
+            work.check_key(key, to)
         time_us = work.time_us if timestamp is None else checked_time_us(micros(timestamp))
         work.held.append((to, key, value, time_us, header_entries(headers), work.where))
 
@@ -178,10 +180,15 @@ class ProcessOperator(Punctuating, Operator):
         Punctuating.__init__(self)
         Operator.__init__(self, node, context)
         self.timer_owner = context.program.timer_owner_of(node.name)
+        self.keyed_behind = context.program.keyed_behind.get(node.name, {})
         self._key_serde: Any = node.key
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
         self.due: DueTimers | None = None  # while timers fire
+
+    @property
+    def keys_at_work(self) -> Collection[bytes | None]:
+        return self.context.batch_keys if self._by_batch and self.key_bytes is None else (self.key_bytes,)
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
@@ -199,13 +206,16 @@ class ProcessOperator(Punctuating, Operator):
             kept = self.context.processor_cache.get(self.node.name)
             if kept is None:
                 processor = self.node.processor()
-                context = (ProcessorContext if self.node.calls is None else ConcurrentContext)(self)
+                context = self.new_context()
                 self._schedules, self._is_in_init = context.schedules, True
                 awaited(f"{self.node.processor.__name__}.init", processor.init(context), self.context.check)
                 self._is_in_init = False
                 kept = self.context.processor_cache[self.node.name] = (processor, context)
             self._processor, kept[1].operator, self._schedules = kept[0], self, kept[1].schedules
         return self._processor
+
+    def new_context(self) -> ProcessorContext:
+        return (ProcessorContext if self.node.calls is None else ConcurrentContext)(self)
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -218,7 +228,7 @@ class ProcessOperator(Punctuating, Operator):
         elif self.node.calls is not None:
             self._push_calls(self.node.calls, rows)
         else:
-            self._push_records(rows)
+            self.worked(self.ready().process, rows)
         self._release()
 
     def _positions(self, rows: Rows) -> Iterator[tuple[bytes | None, int, int]]:
@@ -249,24 +259,25 @@ class ProcessOperator(Punctuating, Operator):
                 self.held += result[0]
                 self.held_counts += result[1]
 
-    def _push_records(self, rows: Rows) -> None:
-        processor = self.ready()
+    def worked(self, method: Callable[[Any], Any], rows: Rows) -> list[Any]:
+        """What a method of the user's object gave for each record; `FAILED` (and a reject) where it raised."""
         self.is_event_time = True
         position = self._positions(rows)
 
-        def process(record: Any) -> None:
+        def work(record: Any) -> Any:
             self.key_bytes, ssp, rank = next(position)
             self.key, self.time_us, self.where = record.key, record.timestamp_us, (ssp, record.offset, rank)
             mark = self._mark()
             try:
-                given = processor.process(record)
+                given = method(record)
             except BaseException:
                 self._take_back(mark)
                 raise
             if given is not None:
-                check_not_async([given], f"operator {self.node.name!r}: {self.node.processor.__name__}.process")
+                check_not_async([given], f"operator {self.node.name!r}: {self.node.processor.__name__}.{method.__name__}")
+            return given
 
-        self.each(process, rows.records(self.context.streams), rows)
+        return self.each(work, rows.records(self.context.streams), rows)
 
     def _push_batch(self, rows: Rows) -> None:
         processor = self.ready()

@@ -44,7 +44,7 @@ class Punctuating(AtWork):
     def schedule(self, interval: Any, callback: Callable[[int], object], clock: str) -> Schedule:
         if not self._is_in_init:
             return super().schedule(interval, callback, clock)
-        made = schedule_of(f"process({self.node.name!r})", interval, callback, clock)
+        made = schedule_of(self.text, interval, callback, clock)
         self._schedules.append(made)
         return made
 
@@ -78,6 +78,6 @@ class Punctuating(AtWork):
                 self.key, self.key_bytes = key, key_bytes
                 return
         raise StateError(
-            f"process({self.node.name!r}): key {shown(key)} has no state in task {self.context.task}",
+            f"{self.text}: key {shown(key)} has no state in task {self.context.task}",
             "a punctuation reaches the keys that its own task has state of, such as store.keys() gives",
         )
