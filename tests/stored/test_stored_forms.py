@@ -130,6 +130,8 @@ def forms() -> Iterator[None]:
 def _forget_forms() -> None:
     documents._document_of.cache_clear()
     documents._form_of.cache_clear()
+    for decoded in (documents.decode_checkpoint, documents.decode_version, documents.decode_job_model):
+        decoded.cache_clear()
 
 
 @pytest.mark.parametrize("name", PLANTED)

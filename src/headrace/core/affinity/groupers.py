@@ -49,7 +49,7 @@ class TaskNameGrouper(ABC):
         tasks: Collection[TaskModel],
         processor_ids: Collection[str] | None = None,
         previous_containers: Collection[ContainerModel] | None = None,
-    ) -> frozenset[ContainerModel]:
+    ) -> Collection[ContainerModel]:
         """One container for each processor that is to have tasks, each task in one of them. `previous_containers`: those of the
         last job model. Without these, or without processors too, it is an older form, which is deprecated.
 
