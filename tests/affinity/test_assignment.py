@@ -247,6 +247,41 @@ def test_sub_topologies_of_one_task_do_not_stay_on_one_processor(count: int) -> 
     assert owners.count("b") == count // 2
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    slots=st.integers(2, 4),
+    groups=st.lists(st.sets(NAMES, min_size=1), min_size=2, max_size=4),
+)
+def test_processes_of_several_slots_have_equal_shares_and_so_have_their_slots(
+    counts: list[int], slots: int, groups: list[set[str]]
+) -> None:
+    """Four processes of four cores share four tasks, and not the four slots of the first one."""
+    subs = [whole(count) for count in counts]
+    containers: list[Containers] = [() for _ in subs]
+    for group in groups:
+        own = [Member(name if number == 0 else f"{name}#{number}", name) for name in sorted(group) for number in range(slots)]
+        now = assigned_together(
+            [TasksToAssign(tasks, own, TaskHistory(before)) for tasks, before in zip(subs, containers, strict=True)]
+        )
+        places: dict[str, str | None] = {one.id: None for one in own}
+        of_processes = []
+        for tasks, before, after in zip(subs, containers, now, strict=True):
+            owners, had = owners_of(after), owners_of(before)
+            assert has_every_task_once(owners, [str(task.name) for task in tasks], places)
+            assert is_balanced(owners, places)
+            by_process, former = ({task: id_.split("#")[0] for task, id_ in one.items()} for one in (owners, had))
+            assert is_balanced(by_process, dict.fromkeys(group))
+            if len(subs) == 1:
+                assert stayed(by_process, former) == most_that_stay([(sorted(owners), former)], dict.fromkeys(sorted(group)))
+            for name in group:
+                mine = {task: id_ for task, id_ in owners.items() if id_.split("#")[0] == name}
+                assert is_balanced(mine, {id_: None for id_ in places if id_.split("#")[0] == name})
+            of_processes.append(by_process)
+        assert is_balanced_in_all(of_processes, dict.fromkeys(group))
+        containers = list(now)
+
+
 def test_a_task_is_handed_on_over_another_processor_where_that_moves_less() -> None:
     """Two tasks of one sub-topology are with a and b, two more of others with a: c joins, and one move is enough."""
     group = members(a="h1", b="h2", c="h3")

@@ -28,7 +28,7 @@ BLOCKS = {page: blocks_of(page) for page in PAGES}
 RUN = [page for page in PAGES if BLOCKS[page] and str(page.relative_to(ROOT)) not in ELSEWHERE]
 SOAKING = {"docs/growing-streams.md", "docs/rewinding.md"}  # a minute and more each
 _SHOWN = re.compile(r"^```sh\n[^`]*```\n\n^```text\n([^`]*)^```$", re.MULTILINE)
-_VARYING = re.compile(r'"timestamp":"[^"]*"|\d+ +\d+% +\d+% +\S+$', re.MULTILINE)  # a time, and records/s, busy, waiting, commit
+_VARYING = re.compile(r'"timestamp":"[^"]*"|\d+ +\d+% +\d+% +\S+$', re.MULTILINE)  # times, and what was measured
 _LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
 
 

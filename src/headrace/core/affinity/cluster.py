@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.affinity.members import Member
+from headrace.core.affinity.members import SLOT, Member
 
 
 def members_of(slots: Mapping[str, int], wanted: int | None = None) -> tuple[Member, ...]:
@@ -22,4 +22,4 @@ def members_of(slots: Mapping[str, int], wanted: int | None = None) -> tuple[Mem
         least = min(sorted(slots), key=lambda location: (counts[location] + 1) / slots[location] if counts[location] else 0.0)
         counts[least] += 1
     places = [(location, number) for location in sorted(slots) for number in range(counts[location])]
-    return tuple(Member(f"{location}#{number}", location) for location, number in places)
+    return tuple(Member(f"{location}{SLOT}{number}", location) for location, number in places)

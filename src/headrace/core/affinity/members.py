@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from headrace.core.job_plan.containers import portions_of
 from headrace.core.job_plan.elasticity import bucketed
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.tasks import TaskName
+
+SLOT = "#"  # between the id of a process, or of a location, and the number of a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,63 @@ def assigned_together(subs: Sequence[TasksToAssign]) -> tuple[tuple[ContainerMod
     >>> found = assigned_together([TasksToAssign(tasks, [Member("a"), Member("b")], TaskHistory([one]))] * 5)
     >>> [container.processor_id for sub in found for container in sub]
     ['b', 'b', 'a', 'a', 'a']
+
+    Where members are slots of processes (`ID`, `ID#1` and so on), as many of each, the shares of processes are equal as well:
+
+    >>> slots = [Member(id_) for id_ in ("a", "a#1", "b", "b#1")]
+    >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(2)]
+    >>> [one.processor_id for one in assigned(tasks, slots)]
+    ['a', 'b']
     """
+    given = _of_slots(subs) if all(_has_equal_slots(sub.processors) for sub in subs) else _given(subs)
+    return tuple(_containers(shares, sub) for sub, shares in zip(subs, given, strict=True))
+
+
+_Given = dict[str, tuple[TaskModel, ...]]  # the tasks of each member
+
+
+def process_of(id_: str) -> str:
+    """The process of a group that a slot is of."""
+    return id_.partition(SLOT)[0]
+
+
+def _has_equal_slots(members: Collection[Member]) -> bool:
+    """Whether all are slots of processes of a group, of which the first has the id of its process. (Those of a cluster are
+    processors by themselves.)"""
+    counts = Counter(process_of(one.id) for one in members)
+    return counts.keys() <= {one.id for one in members} and len(set(counts.values())) == 1 and max(counts.values()) > 1
+
+
+def _of_slots(subs: Sequence[TasksToAssign]) -> list[_Given]:
+    """Share out among processes first, and then what each has among its slots."""
+    of_processes = _given([_by_process(sub) for sub in subs])
+    found = [_Given() for _ in subs]
+    for process in sorted({process_of(one.id) for sub in subs for one in sub.processors}):
+        having = [at for at, shares in enumerate(of_processes) if process in shares]
+        own = [
+            replace(
+                subs[at],
+                tasks=of_processes[at][process],
+                processors=[one for one in subs[at].processors if process_of(one.id) == process],
+            )
+            for at in having
+        ]
+        for at, shares in zip(having, _given(own), strict=True):
+            found[at] |= shares
+    return found
+
+
+def _by_process(sub: TasksToAssign) -> TasksToAssign:
+    members = {process_of(one.id): Member(process_of(one.id), one.location_id) for one in sub.processors}
+    containers = [
+        one if one.processor_id is None else replace(one, processor_id=process_of(one.processor_id))
+        for one in sub.history.containers
+    ]
+    return TasksToAssign(sub.tasks, list(members.values()), replace(sub.history, containers=containers))
+
+
+def _given(subs: Sequence[TasksToAssign]) -> list[_Given]:
+    """By sub-topology the tasks that each of its members is to have."""
     totals, shared = Counter[str](), list[_Shared]()
     for sub in subs:
         one = _shared(sub, totals)
@@ -104,19 +162,17 @@ def assigned_together(subs: Sequence[TasksToAssign]) -> tuple[tuple[ContainerMod
         shared.append(one)
     chosen = levelled([one.extras for one in shared], {one.id: totals[one.id] for sub in shared for one in sub.members})
     found = []
-    for sub, one, having in zip(subs, shared, chosen, strict=True):
+    for one, having in zip(shared, chosen, strict=True):
         shares = _shares(one, {member.id: one.low + (member.id in having) for member in one.members})
-        found.append(_containers(shares, one.members, sub.history))
-    return tuple(found)
+        found.append({id_: tuple(task for portion in sorted(mine) for task in portion.tasks) for id_, mine in shares.items()})
+    return found
 
 
-def _containers(
-    shares: Mapping[str, list[_Portion]], members: Sequence[Member], history: TaskHistory
-) -> tuple[ContainerModel, ...]:
-    lanes = lanes_by_processor([one.id for one in members if shares[one.id]], history.containers)
-    by_lane = sorted((lanes[one.id], one) for one in members if one.id in lanes)
-    tasks_of = {id_: tuple(task for portion in sorted(share) for task in portion.tasks) for id_, share in shares.items()}
-    return tuple(ContainerModel(lane, tasks_of[one.id], one.id, one.location_id) for lane, one in by_lane)
+def _containers(shares: _Given, sub: TasksToAssign) -> tuple[ContainerModel, ...]:
+    members = {one.id: one for one in sub.processors if shares[one.id]}
+    lanes = lanes_by_processor(sorted(members), sub.history.containers)
+    by_lane = sorted((lane, id_) for id_, lane in lanes.items())
+    return tuple(ContainerModel(lane, shares[id_], id_, members[id_].location_id) for lane, id_ in by_lane)
 
 
 def moved_tasks(before: Collection[ContainerModel], after: Collection[ContainerModel]) -> frozenset[TaskName]:

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.core.affinity.members import Member
+from headrace.core.affinity.members import SLOT, Member, process_of
 from headrace.core.group.proposals import Portion, changed_processors
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-
-SLOT = "#"  # between the id of a processor and the number of one of its slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def processor_slots(processor_id: str, location_id: str | None, slots: int) -> t
 
 def processor_of(container: ContainerModel) -> str | None:
     """The id of the processor that runs a container; None under a job model that was not made for a group."""
-    return None if container.processor_id is None else container.processor_id.partition(SLOT)[0]
+    return None if container.processor_id is None else process_of(container.processor_id)
 
 
 def holders_of(model: JobModel) -> frozenset[str]:
