@@ -23,7 +23,7 @@ THREADS = (1, 3)
 class Drawn:
     """Numbers, which a topology and what is sent are read off. `pauses`: after how many records the job comes to its end,
     and whether the clock goes on by an hour then, by which inputs are idle. `factors`: those that follow at the first of the
-    pauses."""
+    pauses; `grown`: which inputs then have twice as many partitions."""
 
     partitions: int
     global_partitions: int
@@ -35,6 +35,7 @@ class Drawn:
     sent: Sequence[Sent]
     pauses: Sequence[tuple[int, bool]]
     factors: Sequence[int] = ()
+    grown: Sequence[int] = ()
 
     def spec(self, name: str) -> Spec:
         partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
@@ -81,6 +82,7 @@ DRAWN = st.builds(
     ),
     pauses=st.lists(st.tuples(st.integers(0, RECORDS_MAX), st.booleans()), max_size=3),
     factors=st.lists(st.sampled_from((*FACTORS, 16)), max_size=3),
+    grown=st.lists(st.integers(0, 3), max_size=2),
 )
 
 
@@ -100,4 +102,5 @@ def from_seed(draw: Random) -> Drawn:
     pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
     counts = (draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3))
     factors = [draw.choice(FACTORS) for _ in range(draw.randint(0, 3))]
-    return Drawn(*counts, draw.choice(FACTORS), draw.choice(THREADS), steps, sent, pauses, factors)
+    grown = [draw.randint(0, 3) for _ in range(draw.randint(0, 2))]
+    return Drawn(*counts, draw.choice(FACTORS), draw.choice(THREADS), steps, sent, pauses, factors, grown)

@@ -11,7 +11,7 @@ from support.checker import partition_of
 from topologies.facts import judge_without_cuts
 from topologies.graph import Written
 from topologies.model import Task, decoded, work_together
-from topologies.recording import Read, Round, Told, by_task, rounds_of
+from topologies.recording import Growth, Read, Round, Told, by_task, rounds_of
 from topologies.spec import Node, Spec
 from topologies.watermarks import check_watermarks
 
@@ -23,12 +23,19 @@ Found = tuple[Any, str, int]  # key, value as text, time
 _TOLD = {("group_table", ""): "change {}", ("join_foreign", "left"): "said {}", ("join_foreign", ""): "answer"}
 
 
-def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any, is_never_idle: bool = False) -> int:
+def judge(
+    spec: Spec,
+    sent: Sequence[Sending],
+    told: Iterable[Told],
+    system: Any,
+    is_never_idle: bool = False,
+    growths: Iterable[Growth] = (),
+) -> int:
     """Compare all that was written with the models; the number of records that were compared."""
     counts = {stream.name: stream.partitions for stream in system.streams()}
     rounds = rounds_of(told, spec.input_name("g"))
     _all_read(spec, sent, rounds, system)
-    check_watermarks(spec, rounds, is_never_idle)
+    check_watermarks(spec, rounds, is_never_idle, growths)
     for number, node in enumerate(spec.nodes):
         if node["op"] == "repartition" and node["partitions"] is not None:
             assert counts[spec.between(number)] == node["partitions"], f"n{number}: {counts[spec.between(number)]} partitions"

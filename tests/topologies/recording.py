@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 Told = dict[str, Any]
+Positions = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,20 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Round:
-    """One task's part of a round. `streams`: the partitions that its sub-topology reads, `ssps`: those that it reads itself."""
+class Growth:
+    """An input that was given twice as many partitions, when `at` plans had been told."""
 
+    at: int
+    stream: str
+    before: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One task's part of a round. `streams`: the partitions that its sub-topology reads, `ssps`: those that it reads itself;
+    `at`: the number of its plan among all that were told."""
+
+    at: int
     id: str
     task: str
     watermark_us: int | None
@@ -75,7 +87,7 @@ def rounds_of(told: Iterable[Told], whole: str) -> dict[tuple[str, str], list[Ro
     Where the elasticity factor changes, a task is what the highest factor makes of it, all the time: of a round of a task that
     has the keys of several, each has its part.
     """
-    every = list(told)
+    every = [plan | {"at": at} for at, plan in enumerate(told)]
     finest: dict[str, int] = defaultdict(int)
     for plan in every:
         for task in plan["tasks"]:
@@ -103,12 +115,12 @@ def _bucket_of(task: str) -> tuple[str, int, int]:
 def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]], whole: str) -> list[Round]:
     last = list(plans)[-1]
     chain: list[Round] = []
-    following: Mapping[str, int] | None = None
+    following: Positions | None = None
     while last in plans:
         plan, task = plans.pop(last)
-        began = task["positions"]
-        ends = began | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in began}
-        assert following in (None, ends), f"{name}: round {last} ended at {ends}, the next one began at {following}"
+        began, ends = _bounds(plan, task)
+        is_next = following is None or _continues(ends, following)
+        assert is_next, f"{name}: round {last} ended at {ends}, the next one began at {following}"
         following = began
         chain.append(_round(last, plan, task, name[1], whole))
         last = task["round_id"]
@@ -128,11 +140,22 @@ def by_task(rounds: Mapping[tuple[str, str], Sequence[Round]]) -> Iterable[dict[
     return [found[at] for at in sorted(found)]
 
 
-def _is_before(round_: tuple[Told, Told], following: Mapping[str, int]) -> bool:
+def _is_before(round_: tuple[Told, Told], following: Positions) -> bool:
     """Whether a round that comes before has ended where another began."""
-    plan, task = round_
-    ends = task["positions"] | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in following}
-    return bool(ends == following)
+    return _continues(_bounds(*round_)[1], following)
+
+
+def _bounds(plan: Told, task: Told) -> tuple[Positions, Positions]:
+    """Where a task begins in a round, and where it ends, by stream and partition."""
+    ssps = [(stream, partition) for _, stream, partition in plan["ssps"]]
+    began = {ssps[int(number)]: position for number, position in task["positions"].items()}
+    read = {ssps[piece["ssp"]]: piece["end"] for piece in plan["read"]}
+    return began, began | {ssp: end for ssp, end in read.items() if ssp in began}
+
+
+def _continues(ends: Positions, began: Positions) -> bool:
+    """Whether a round began where another had ended; new partitions begin at 0."""
+    return ends.keys() <= began.keys() and all(position == ends.get(ssp, 0) for ssp, position in began.items())
 
 
 def _round(round_id: str, plan: Told, task: Told, part: str, whole: str) -> Round:
@@ -155,7 +178,7 @@ def _round(round_id: str, plan: Told, task: Told, part: str, whole: str) -> Roun
                 read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us, order_us))
     streams = tuple((stream, partition) for _, stream, partition in plan["ssps"])
     own = tuple(streams[int(number)] for number in task["positions"])
-    return Round(round_id, task["name"], task["watermark_us"], streams, own, tuple(read))
+    return Round(plan["at"], round_id, task["name"], task["watermark_us"], streams, own, tuple(read))
 
 
 def _hash(key: str | None, offset: int) -> int:
