@@ -23,7 +23,6 @@ from stored.plain import Result, expected_of
 from stored.results import result_of
 
 FAILED_AT = "headrace.failed-at-us"
-
 ON_SPARK = ("lake",)
 SIZE_MAX = 1_000_000
 NEWEST = versions()[-1]
