@@ -147,7 +147,7 @@ def without_measuring() -> Iterator[None]:
         (measures.Measures, "of_round", lambda *given: nothing),
         (RoundMeter, "looked", lambda *given: None),
         (RoundMeter, "answered", lambda *given: None),
-        (RoundMeter, "committed", lambda *given: None),
+        (RoundMeter, "committed", lambda *given: {}),
         *((module, "perf_counter_ns", int) for module in (task_state, store_calls, measures, base)),
     ]
     with replaced(changed):
