@@ -282,6 +282,14 @@ def test_processes_of_several_slots_have_equal_shares_and_so_have_their_slots(
         containers = list(now)
 
 
+def test_virtual_tasks_are_shared_out_among_the_slots_of_all_processes() -> None:
+    """Eight, among three processes of three slots: not by partition, of which there are four."""
+    own = [Member(id_) for id_ in ("a", "a#1", "a#2", "b", "b#1", "b#2", "c", "c#1", "c#2")]
+    counts = {one.processor_id: len(one.tasks) for one in assigned(virtual(4, 2), own)}
+    assert set(counts.values()) == {1}
+    assert sorted(sum(1 for id_ in counts if str(id_)[0] == name) for name in "abc") == [2, 3, 3]
+
+
 def test_a_task_is_handed_on_over_another_processor_where_that_moves_less() -> None:
     """Two tasks of one sub-topology are with a and b, two more of others with a: c joins, and one move is enough."""
     group = members(a="h1", b="h2", c="h3")

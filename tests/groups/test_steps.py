@@ -18,7 +18,7 @@ from groups.group import Group, group_on
 from support.children import wait_until_stopped
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
-PARTITIONS = int(os.environ.get("HEADRACE_TEST_GROUP_PARTITIONS", "16"))
+PARTITIONS = int(os.environ.get("HEADRACE_TEST_GROUP_PARTITIONS", "64"))
 RECORDS = 100
 ASLEEP_S = 7.0  # longer than a session lives without an answer, by its own timeout and the server's ticks
 LEADERS_STEPS, PROCESSORS_STEPS = range(1, 7), range(7, 11)

@@ -47,11 +47,13 @@ class TaskHistory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TasksToAssign:
-    """The tasks of one sub-topology, and the processors that may have some."""
+    """The tasks of one sub-topology, and the processors that may have some. `slots`: how many these have, where it is not one
+    each."""
 
     tasks: Sequence[TaskModel]
     processors: Collection[Member]
     history: TaskHistory = TaskHistory()
+    slots: int | None = None
 
 
 class _Portion(NamedTuple):
@@ -150,7 +152,8 @@ def _by_process(sub: TasksToAssign) -> TasksToAssign:
         one if one.processor_id is None else replace(one, processor_id=process_of(one.processor_id))
         for one in sub.history.containers
     ]
-    return TasksToAssign(sub.tasks, list(members.values()), replace(sub.history, containers=containers))
+    history = replace(sub.history, containers=containers)
+    return TasksToAssign(sub.tasks, list(members.values()), history, len(sub.processors))
 
 
 def _given(subs: Sequence[TasksToAssign]) -> list[_Given]:
@@ -247,7 +250,7 @@ def _shared(sub: TasksToAssign, load: Mapping[str, int]) -> _Shared:
     assert sub.processors, "there is no processor"
     members = sorted(sub.processors, key=lambda one: one.id)
     assert len({one.id for one in members}) == len(members), f"two processors of one id: {members}"
-    portions = _portions(sub.tasks, len(members), sub.history)
+    portions = _portions(sub.tasks, sub.slots or len(members), sub.history)
     low, more = divmod(len(portions), len(members))
     owned: dict[str | None, list[_Portion]] = {one.id: [] for one in members}
     free: list[_Portion] = []
