@@ -287,7 +287,7 @@ def _join_stream(node: Node, nodes: Sequence[Node], other: int, digits: Digits) 
     node["after_us"] = digits.of((None, 0, 5 * SECOND_US))
     node["grace_us"] = digits.of((4 * SECOND_US, None, 0))
     node["values"] = "json"
-    return _second(node, nodes, other, "stream")
+    return _second(node, nodes, other, "stream") and _have_order(nodes, *node["of"])
 
 
 def _join_global(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:
