@@ -23,7 +23,7 @@ const subs = new Table(at("subs"), [
   { name: "tasks", number: true, wide: 4, of: ([, sub]) => sub.tasks },
   { name: "containers", number: true, wide: 6, of: ([, sub]) => sub.containers },
   { name: "factor", number: true, of: ([, sub]) => sub.elasticity_factor },
-  { name: "now", wide: 21, of: ([, sub]) => (sub.stopped_by ? "stopped, see below" : sub.waiting_for) },
+  { name: "now", wide: 21, of: ([, sub]) => now(sub) },
 ], { fixed: true });
 const streams = new Table(at("streams"), [
   { name: "stream", wide: 14, of: (one) => one.stream },
@@ -35,17 +35,17 @@ const tasks = new Table(
   at("task-table"),
   [
     { name: "task", wide: 11, of: (one) => one.task },
-    { name: "sub-topology", wide: 7, of: (one) => one.sub_topology },
+    { name: "sub-topology", wide: 8.5, of: (one) => one.sub_topology },
     { name: "location", wide: 7, of: (one) => one.location ?? one.host ?? "" },
     { name: "processor", wide: 6, of: (one) => one.processor ?? "" },
-    { name: "container", number: true, of: (one) => one.container },
-    { name: "came", wide: 14, of: came },
+    { name: "container", number: true, wide: 6.5, of: (one) => one.container },
+    { name: "came", wide: 11, of: came },
     { name: "lag", number: true, wide: 4.5, of: (one) => one.lag },
-    { name: "records/s", number: true, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
+    { name: "records/s", number: true, wide: 6, of: (one) => Math.round(one.metrics["records-per-s-10s"] ?? 0) },
     { name: "busy", number: true, wide: 3.5, of: (one) => percent(one.metrics["busy-share-10s"]) },
     { name: "reads", wide: 9, of: (one) => one.reads.join(" ") },
     { name: "last commit (UTC)", wide: 10, of: (one) => when(one.last_commit) },
-    { name: "last error", wide: 8, of: (one) => (one.last_error ? `${when(one.last_error.at)}: ${one.last_error.error}` : "") },
+    { name: "last error", wide: 12, of: (one) => (one.last_error ? `${when(one.last_error.at)}: ${one.last_error.error}` : "") },
   ],
   { sorts: true, fixed: true },
 );
@@ -81,6 +81,11 @@ const startpoints = new Table(
 const charts = new Charts(at("phases"), at("rates"), at("charted"), at("rounds-note"));
 const showLetters = letters();
 let last = null;
+
+function now(sub) {
+  if (sub.stopped_by) return "stopped, see below";
+  return last.status.running ? sub.waiting_for : "";
+}
 
 function came(one) {
   if (!one.restoring) return one.came ?? "";
