@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace import wiring
 from headrace.cli.dead_letters import opened_letters
 from headrace.cli.elasticity import opened_elasticity, scale_document
 from headrace.cli.expand import carried_out, checked_readers, expansion_document, running_of
@@ -80,7 +79,7 @@ class OperatorChanges:
         partitions = _number(given, "partitions")
         if partitions is None:
             raise ConfigError("partitions: expected a whole number")
-        with wiring.open_configured(self._target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
+        with self._system.opened() as system:
             stream = system.describe_stream(_text(given, "stream"))
             readers = checked_readers(system, stream, partitions)
             running = running_of(system, readers)
@@ -95,7 +94,7 @@ class OperatorChanges:
             raise ConfigError("expected ids, and retry or discard")
         chosen = self._letters.chosen(ids, action)
         if is_wanted:
-            with opened_letters(self._target) as letters:
+            with self._system.opened() as system, opened_letters(self._target, system) as letters:
                 letters.retry(chosen) if action == "retry" else letters.discard(chosen)
         return {"action": action, "letters": [described_letter(one) for one in chosen]}
 

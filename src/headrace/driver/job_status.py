@@ -95,7 +95,7 @@ class ProcessorStatus(JobStatus):
 
 
 class RunStatus(JobStatus):
-    """The last status of a job that ran in the foreground. `stopped`: it did not end by itself; `signal`: the number of the
+    """The last status of a job that ran in the foreground. `stopped`: a signal or a request ended it; `signal`: the number of the
     signal that stopped it, None where another request did."""
 
     stopped: bool

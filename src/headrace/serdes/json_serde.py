@@ -6,7 +6,7 @@ and never a null or a default (api.md "Serdes"). msgspec reads and writes; `json
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -22,14 +22,14 @@ from headrace.serdes.ddl import SparkType, StructType
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
-from headrace.serdes.json_types import ClassType, lacks_fields, ordered, type_of_class, without_zeros
+from headrace.serdes.json_types import ClassType, OfClass, lacks_fields, ordered, type_of_class, without_zeros
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
 _OUT_OF_FLOATS = ("Expected `float` >=", "Expected `float` <=")
 
 
-class Json(Generic[V]):
+class Json(OfClass, Generic[V]):
     """JSON as `T`: a DDL string, a pyspark StructType, a msgspec.Struct, a dataclass, a TypedDict, or any value at all.
 
     With DDL the values are dicts that have every declared field, None where it is missing or null. Fields that are not
@@ -46,7 +46,7 @@ class Json(Generic[V]):
     keys. Keys that other programs write are taken as the bytes that they are.)
     """
 
-    __slots__ = ("_codec", "_given", "_of_class", "_type")
+    __slots__ = ("_codec", "_given", "_type")
 
     @overload
     def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
@@ -88,16 +88,6 @@ class Json(Generic[V]):
     def is_of_class(self) -> bool:
         """Whether its values are instances of a class, or TypedDicts."""
         return self._given is not None
-
-    @property
-    def untyped_fields(self) -> Mapping[str, str]:
-        """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
-        return self._of_class.untyped
-
-    @property
-    def is_loose(self) -> bool:
-        """Whether its Spark type is not all that its class says: see `ClassType`."""
-        return self._of_class.is_loose
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Json) and (self._given, self._type) == (other._given, other._type)

@@ -47,6 +47,23 @@ class ClassType:
     is_loose: bool = False
 
 
+class OfClass:
+    """What is common to the serdes whose values may be instances of a class."""
+
+    __slots__ = ("_of_class",)
+    _of_class: ClassType
+
+    @property
+    def untyped_fields(self) -> Mapping[str, str]:
+        """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
+        return self._of_class.untyped
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether its Spark type is not all that its class says: see `ClassType`."""
+        return self._of_class.is_loose
+
+
 def untyped_fields_of(serde: Any) -> Mapping[str, str]:
     """The fields of a serde's class that Spark does not see, and why; none of a serde without a class."""
     found: Mapping[str, str] = getattr(serde, "untyped_fields", None) or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, overload
 
 import msgspec
@@ -14,7 +14,7 @@ from headrace.model.serde import Failures
 from headrace.serdes import ddl
 from headrace.serdes.binary_arrays import as_array, as_binary
 from headrace.serdes.deferred import pa
-from headrace.serdes.json_types import ClassType, lacks_fields, name_of_class, type_of_class, without_zeros
+from headrace.serdes.json_types import ClassType, OfClass, lacks_fields, name_of_class, type_of_class, without_zeros
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
@@ -22,7 +22,7 @@ _ARROW_TAKES = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
-class MessagePack(Generic[V]):
+class MessagePack(OfClass, Generic[V]):
     """MessagePack as `T`: a msgspec.Struct, a dataclass, a TypedDict, a union or list of such, or any value at all.
 
     With a class the values are instances of it, with its own defaults; bytes that hold another are a failure. Aware datetimes
@@ -30,7 +30,7 @@ class MessagePack(Generic[V]):
     of dicts sorted. One value and nothing after it.
     """
 
-    __slots__ = ("_decoder", "_given", "_of_class")
+    __slots__ = ("_decoder", "_given")
 
     @overload
     def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
@@ -58,16 +58,6 @@ class MessagePack(Generic[V]):
     @property
     def spark_type(self) -> str | None:
         return None if self._of_class.type is None else ddl.to_ddl(self._of_class.type)
-
-    @property
-    def untyped_fields(self) -> Mapping[str, str]:
-        """The fields of its class that Spark does not see, and why: values cannot be written from expressions then."""
-        return self._of_class.untyped
-
-    @property
-    def is_loose(self) -> bool:
-        """Whether its Spark type is not all that its class says: see `ClassType`."""
-        return self._of_class.is_loose
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MessagePack) and self._given == other._given

@@ -230,16 +230,15 @@ class TaskRun:
     def _fire(self, clock: str, until_us: dict[str, int]) -> None:
         """Fire what is due, operator by operator, parents before children: what comes of the timers of one comes to the next
         before its own fire, and may replace them."""
-        done = (-1, "")
-        while owners := self.timers.due(clock, until_us.get(clock)):
-            operators = self.graph.operators
-            places = {name: place for place, name in enumerate(operators)}
-            turns = [(places.get(self._timers_of.get(owner, owner), len(places)), owner) for owner in owners]
-            ahead = [turn for turn in turns if turn > done]
-            if not ahead:
+        operators, done = self.graph.operators, (-1, "")
+        places = {name: place for place, name in enumerate(operators)}
+        while owners := self.timers.due(clock, until_us.get(clock)):  # again: what has fired may have set and deleted some
+            turns = sorted((places.get(self._timers_of.get(owner, owner), len(places)), owner) for owner in owners)
+            turn = next((one for one in turns if one > done), None)
+            if turn is None:
                 return
-            done = min(ahead)
-            due, running = self.timers.take(done[1]), operators.get(self._timers_of.get(done[1], done[1]))
+            done, owner = turn, turn[1]
+            due, running = self.timers.take(owner), operators.get(self._timers_of.get(owner, owner))
             # None: the operator was edited away while a timer was pending.
             self.count(*(("timers_orphaned", len(due)) if running is None else running.fire(due, until_us)))
             self.graph.batch_end()
