@@ -95,8 +95,8 @@ class ProcessorStatus(JobStatus):
 
 
 class RunStatus(JobStatus):
-    """The last status of a job that ran in the foreground. `stopped`: a signal or a request ended it; `signal`: the number of the
-    signal that stopped it, None where another request did."""
+    """The last status of a job that ran in the foreground. `stopped`: a signal or a request ended it; `signal`: its
+    number, None where it was a request."""
 
     stopped: bool
     signal: int | None
