@@ -116,6 +116,7 @@ class GroupJob(RunningJob):
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._launched.leading.planner.backend.store.expedite()
 
     @property
     def _is_in(self) -> str:
