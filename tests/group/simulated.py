@@ -12,7 +12,7 @@ from group.stored import Kafka
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.drafts import GroupStep, WantedPlan, wanted_plan
-from headrace.core.group.grants import Grant, holders_of
+from headrace.core.group.grants import Grant, holders_of, numbers_of
 from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import duplicate_of, leader_of, must_step_back
 from headrace.core.group.processor_steps import ProcessorView, Work, processor_step
@@ -71,9 +71,10 @@ class World:
             every()
 
     def check(self) -> None:
-        """No two work on one task."""
+        """No two work on one task, and who may commit works on tasks that are its own."""
         owners: dict[str, str] = {}
         for one in self.running():
+            assert one.may_work_on() >= one.works_on(), f"{one.name} works on {one.works_on()}\n" + self.story()
             for task in one.works_on():
                 assert task not in owners, f"{owners[task]} and {one.name} work on task {task}\n" + self.story()
                 owners[task] = one.name
@@ -161,6 +162,12 @@ class Processor:
         is_at_work = self.is_alive and not self.is_paused and self.group.lease.holds(self.world.now_s)
         return self._working if is_at_work else frozenset()
 
+    def may_work_on(self) -> frozenset[str]:
+        """What it could commit at this moment without harm; of one without a grant nothing is committed."""
+        kafka, grant = self.world.kafka, self._grant
+        in_force = grant is not None and grant.number in numbers_of(kafka.grants)
+        return kafka.plan.get(self.id, frozenset()) if in_force else self._working
+
     # --- what it does, as `GroupJob` ------------------------------------------------------------------------------------
 
     def step(self) -> None:
@@ -225,6 +232,8 @@ class Processor:
             self._grant, self._working = step.grant, self.world.kafka.plan.get(self.id, frozenset())
             place = LocationId(self.registration.location_id)
             self.group.locality.write_processor_locality(LocalityInfo({TaskName.parse(one): place for one in self._working}))
+        if self._grant is not None:
+            self.world.kafka.commit_round(self._grant, self._working)
 
     def _end_rounds(self) -> None:
         self._grant, self._working = None, frozenset()
@@ -293,7 +302,8 @@ class Processor:
             self.has_planned = True
             return
         self._check_use(version)
-        self.world.say(f"{self.name} proposes {version}, which changes {sorted(made.changed)}")
+        changed, gains = sorted(made.changed), sorted(made.gains)
+        self.world.say(f"{self.name} proposes {version}, which changes {changed}, and gives to {gains}")
         if not self.leading.propose(version, b"{}", ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))):
             self.settling = self.settling.again(now_s)
             return

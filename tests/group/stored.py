@@ -11,10 +11,11 @@ from typing import Any
 
 import headrace as hr
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
-from headrace.core.group.grants import Grants, after_change, processor_of
+from headrace.core.group.grants import Grant, Grants, after_change, numbers_of, processor_of
 from headrace.core.job_plan.planner import planned
 from headrace.errors import FencedError, UnavailableError
 from headrace.model.change import Change, ChangeKind
+from headrace.model.checkpoint import RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from planning.planned_model import STRINGS, PlannedModel
@@ -99,7 +100,7 @@ class Kafka:
             if made.to_fence <= fenced:
                 assert made.draft.job_model.version > self.version, "a version is used twice"
                 self._job.commit(made.draft)
-                self._give(wanted, fenced, made.portions)
+                self._give(wanted, fenced, made.portions, made.gains - fenced)
                 self.entries += made.draft.changes.values()
                 assert self.plan != before, f"job model {self.version} changes nothing"
                 self._check_entries(made)
@@ -107,8 +108,18 @@ class Kafka:
             fenced |= made.to_fence
         raise UnavailableError("each plan changes other processors")
 
-    def _give(self, wanted: WantedPlan, changed: Collection[str], holders: Collection[str]) -> None:
-        self.grants = after_change(self.grants, changed, holders, wanted.present, self.numbers)
+    def commit_round(self, grant: Grant, tasks: Collection[str]) -> None:
+        """A round of these tasks, by the number under which a processor works; nothing where it is not in force."""
+        if grant.number in numbers_of(self.grants):
+            there = self._job.snapshot.checkpoints
+            mine = {name: one for name, one in there.items() if str(name) in tasks}
+            made = {name: replace(one, round_id=RoundId(grant.number, name.sub_topology, 1)) for name, one in mine.items()}
+            self._job.snapshot = replace(self._job.snapshot, checkpoints={**there, **made})
+
+    def _give(
+        self, wanted: WantedPlan, changed: Collection[str], holders: Collection[str], gains: Collection[str] = ()
+    ) -> None:
+        self.grants = after_change(self.grants, changed, holders, wanted.present, self.numbers, gains)
         self.numbers = max([self.numbers, *(grant.number for grant in self.grants.values())])
 
     def _check_entries(self, made: GroupDraft) -> None:

@@ -14,6 +14,7 @@ from headrace.core.group.grants import (
     InForce,
     after_change,
     changing,
+    gaining,
     holders_of,
     lanes_of,
     members_in,
@@ -23,7 +24,8 @@ from headrace.core.group.grants import (
     processor_slots,
     processor_tasks,
 )
-from headrace.core.job_plan.containers import kept_as_they_are, next_job_model
+from headrace.core.job_plan.containers import next_job_model
+from headrace.core.job_plan.kept_containers import kept_as_they_are
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -67,13 +69,41 @@ def test_a_processor_with_the_same_containers_is_left_alone_and_no_other(first: 
     for id_ in stays:
         assert {after.versions[task] for task in processor_tasks(after, [id_])} == {1}
     kept = before.sub_topologies[0].containers
-    moved = [task for task in processor_tasks(after, now.keys() - stays) if _container_of(after, task) not in kept]
+    moved = [task for task in processor_tasks(after, now.keys() - stays - gains(before, after)) if _is_new(after, task, kept)]
     assert all(after.versions[task] == 5 for task in moved)
     assert after.version == 5
 
 
+@given(SHAPES, SHAPES)
+def test_one_that_gets_tasks_and_loses_none_works_on(first: dict[str, int], second: dict[str, int]) -> None:
+    """What it had is as it was, down to the versions of its checkpoints and to the place of each; and it is the only one."""
+    before = planned(first, 1)
+    after = planned(second, 5, before)
+    had = {id_: _places(before, id_) for id_ in holders_of(before)}
+    has = {id_: _places(after, id_) for id_ in holders_of(after)}
+    expected = {id_ for id_ in had.keys() & has.keys() if had[id_].items() < has[id_].items()}
+    assert gains(before, after) == expected
+    for id_ in expected:
+        kept = [task for _, task in had[id_]]
+        assert {after.versions[task] for task in kept} == {1}
+
+
 def _but_versions(subs: tuple[SubTopologyModel, ...]) -> list[object]:
     return [replace(one, since=None) for sub in subs for one in sub.containers]
+
+
+def gains(before: JobModel, after: JobModel) -> set[str]:
+    stored = checkpoints(after)
+    return set(gaining(processor_portions(before, ()), processor_portions(after, ()), after, checkpoints(before), stored))
+
+
+def _places(model: JobModel, id_: str) -> dict[tuple[int, TaskName], str | None]:
+    (sub,) = portion_of(model, id_).sub_topologies
+    return {(one.lane, task.name): one.processor_id for one in sub.containers for task in one.tasks}
+
+
+def _is_new(model: JobModel, task: TaskName, kept: Collection[object]) -> bool:
+    return _container_of(model, task) not in kept
 
 
 def _container_of(model: JobModel, task: TaskName) -> object:

@@ -160,6 +160,38 @@ def test_a_plan_moves_a_task_and_the_other_works_on(group: Group) -> None:
     assert store.checkpoints()[A] == last, "and no data"
 
 
+def test_one_that_gets_a_task_works_on_until_it_begins_with_both(group: Group) -> None:
+    """Task A goes to the processor of B, onto its lane: what that has open stays open, under its former number."""
+    store, epoch, bases = begun(group)
+    made = group.commit(bases[A], 101, 1)
+    store.write_grants(epoch, {"b": Grant(102, "2")})
+    store.fence(epoch, {"source": [0]})
+    open_, late = group.attempt(bases[B], 102, 1)
+    open_.begin()
+    group.finish(open_, late)
+    orphan, never = group.attempt(late, 102, 2)  # begun before the plan, and it sleeps
+    moved = group.checkpoint(A, made.round_id, 1, 1)
+    (container,) = group.model(2, ("b", "b"), (1, 1)).sub_topologies[0].containers[1:]
+    both = replace(container, tasks=tuple(TaskModel(task, (group.ssps[task],)) for task in (A, B)))
+    model = replace(group.model(2, ("b", "b"), (1, 1)), sub_topologies=(SubTopologyModel(None, (both,)),))
+    store.commit_job_model(epoch, model, [moved], grants={"b": Grant(103, "2", former=102)})
+    assert store.checkpoints() == {A: moved, B: late}, "nothing of B is written"
+    processor = group.system.processor_store(group.name)
+    processor.begin(103, model, "b")
+    assert processor.recover(103, None) == {A: moved, B: late}
+    with pytest.raises(RoundFailedError):
+        orphan.begin()
+        group.finish(orphan, never)
+    after = group.commit(late, 103, 1)
+    assert store.checkpoints() == {A: moved, B: after}
+    with pytest.raises(RoundFailedError, match="it builds on"):
+        group.attempt(late, 102, 3)  # its number is in force, and what it builds on is over
+    successor = group.leader()
+    successor.acquire(NEXT, 1, for_group=True)
+    assert successor.grants() == {"b": Grant(103, "2", former=102)}
+    assert successor.numbers_used() > 103
+
+
 def test_a_plan_that_moves_one_task_of_many_writes_nothing_of_the_others(system: Any, kafka_server: KafkaServer) -> None:
     group = Group(system, 64)
     ids, moved = [f"p{number}" for number in range(64)], group.tasks[0]

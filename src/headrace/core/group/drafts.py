@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.core.group.grants import Grants, GroupShape, changing, members_in, processor_portions, processor_slots
+from headrace.core.group.grants import (
+    Grants,
+    GroupShape,
+    changing,
+    gaining,
+    has_begun,
+    members_in,
+    processor_portions,
+    processor_slots,
+    processor_tasks,
+)
 from headrace.core.group.membership import candidates_of
 from headrace.core.group.proposals import Portion
 from headrace.core.group.settling import Settling
@@ -52,14 +62,16 @@ class GroupStep(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupDraft:
-    """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes;
-    `ungranted`: those that are there and have tasks in it, and no grant for their present incarnation. Of one that is not there
-    the grant was taken back before."""
+    """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes, and
+    that commit nothing until it is in force; `gains`: those that only get tasks, and work on; `ungranted`: those that are there
+    and have tasks in it, and no grant for their present incarnation. Of one that is not there the grant was taken back
+    before."""
 
     draft: Draft
     snapshot: Snapshot
     portions: Mapping[str, Portion]
     changed: frozenset[str]
+    gains: frozenset[str]
     ungranted: frozenset[str]
 
     @property
@@ -71,7 +83,7 @@ class GroupDraft:
         draft = self.draft
         entries = [one for one in draft.changes.values() if one.kind is not ChangeKind.START]
         settled = draft.done or draft.scaling.settled or draft.changed_startpoints
-        if self.changed or entries or settled or draft.creates or self.snapshot.model is None:
+        if self.changed or self.gains or entries or settled or draft.creates or self.snapshot.model is None:
             return GroupStep.PROPOSE
         return GroupStep.GRANT if self.ungranted else GroupStep.NOTHING
 
@@ -80,10 +92,17 @@ def group_draft(draft: Draft, snapshot: Snapshot, present: Mapping[str, str], gr
     """What `draft`, made from `snapshot`, changes. `present`: as in `WantedPlan`; `grants`: those in force."""
     before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
     after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
-    changed = changing(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
+    between = before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints
     held = {id_: grant.incarnation for id_, grant in grants.items()}
     ungranted = {id_ for id_, incarnation in present.items() if id_ in after and held.get(id_) != incarnation}
-    return GroupDraft(draft, snapshot, after, changed, frozenset(ungranted))
+    gains = {id_ for id_ in gaining(*between) if held.get(id_) == present.get(id_, "") and _may_gain(id_, grants, snapshot)}
+    return GroupDraft(draft, snapshot, after, changing(*between) - gains, frozenset(gains), frozenset(ungranted))
+
+
+def _may_gain(id_: str, grants: Grants, snapshot: Snapshot) -> bool:
+    """One that may still work under the number before the one that it has cannot keep both beside a third."""
+    tasks = processor_tasks(snapshot.model, [id_]) if snapshot.model is not None else ()
+    return not grants[id_].former or has_begun(grants[id_], tasks, snapshot.checkpoints)
 
 
 def _ids_in_force(records: Mapping[str, StartpointRecord]) -> frozenset[str]:

@@ -2,33 +2,41 @@
 
 A *grant* is the right of one incarnation of a processor to commit in its containers. Its number is of the counter of the
 epochs, so that the round ids of all processors and drivers differ for ever. A processor gets a new one whenever its portion of
-the plan changes, and when it registers again.
+the plan changes, and when it registers again. One that a plan gives more tasks, and takes none from, commits under its former
+number until it begins under the new one: its tasks do not wait for the plan.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.affinity.members import SLOT, Member, process_of
 from headrace.core.group.proposals import Portion, changed_processors
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """See the module. `incarnation`: who has it, see `core.group.state.incarnation_of`."""
+    """See the module. `incarnation`: who has it, see `core.group.state.incarnation_of`. `former`: the number under which the
+    processor may commit as well, as it had all of what that covers before; 0: none."""
 
     number: int
     incarnation: str
+    former: int = 0
 
 
 Grants = Mapping[str, Grant]
 """By processor id."""
+
+
+def numbers_of(grants: Grants) -> frozenset[int]:
+    """Those under which may be committed."""
+    return frozenset(number for grant in grants.values() for number in (grant.number, grant.former) if number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,9 @@ class GroupShape:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """The processors that a plan changes, before it or behind it; and the grants that come into force with it."""
+    """The tasks whose checkpoints and positions a plan writes, and the grants that come into force with it."""
 
-    processors: frozenset[str]
+    tasks: frozenset[TaskName]
     grants: Grants
 
 
@@ -115,22 +123,57 @@ def portion_of(model: JobModel, processor_id: str) -> JobModel:
     return replace(model, sub_topologies=tuple(replace(sub, containers=mine) for sub, mine in zip(subs, own, strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerPortion:
+    """What the work of one container depends on. `shared`: those of its partitions that other containers read as well."""
+
+    title: str
+    lane: int
+    tasks: tuple[TaskModel, ...]
+    location_id: str | None
+    shared: frozenset[SSP]
+
+    def extends(self, before: ContainerPortion, written: Collection[TaskName]) -> bool:
+        """Whether it is `before` with more tasks, and what these read no other of its tasks did: a container has one position
+        in each partition. Of the tasks of before nothing is `written`."""
+        stays = set(before.tasks)
+        kept, came = _read(before.tasks), _read(task for task in self.tasks if task not in stays)
+        return (
+            stays <= set(self.tasks)
+            and self.location_id == before.location_id
+            and self.shared & kept == before.shared
+            and kept.isdisjoint(came)
+            and not any(task.name in written for task in before.tasks)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPortion:
+    """All of a plan that the work of one processor depends on. `common`: what is the same for all."""
+
+    common: object
+    containers: tuple[ContainerPortion, ...]
+
+
 def processor_portions(model: JobModel | None, startpoints: Collection[str]) -> dict[str, Portion]:
-    """All of a plan that a processor's work depends on, by the id of each that has containers: these, which of their partitions
-    others read as well, and what is not of the assignment at all. `startpoints`: ids of those in force."""
+    """The portion of each processor that has containers, by its id. `startpoints`: ids of those in force."""
     if model is None:
         return {}
     common = _common(model, startpoints)
-    own: dict[str, list[object]] = {}
+    own: dict[str, list[ContainerPortion]] = {}
     for sub in model.sub_topologies:
         shared = _shared(sub)
         for container in sub.containers:
             id_ = processor_of(container)
             if id_ is not None:
-                read = frozenset(ssp for task in container.tasks for ssp in task.partitions)
-                mine = (sub.title, container.lane, container.tasks, container.location_id, read & shared)
+                read = _read(container.tasks)
+                mine = ContainerPortion(sub.title, container.lane, container.tasks, container.location_id, read & shared)
                 own.setdefault(id_, []).append(mine)
-    return {id_: (common, tuple(mine)) for id_, mine in own.items()}
+    return {id_: ProcessorPortion(common, tuple(mine)) for id_, mine in own.items()}
+
+
+def _read(tasks: Iterable[TaskModel]) -> frozenset[SSP]:
+    return frozenset(ssp for task in tasks for ssp in task.partitions)
 
 
 def _common(model: JobModel, startpoints: Collection[str]) -> object:
@@ -146,7 +189,7 @@ def _common(model: JobModel, startpoints: Collection[str]) -> object:
 
 def _shared(sub: SubTopologyModel) -> frozenset[SSP]:
     """The partitions that several containers read: their positions are in groups of their own (protocol.md 10)."""
-    reads = (frozenset(ssp for task in one.tasks for ssp in task.partitions) for one in sub.containers)
+    reads = (_read(one.tasks) for one in sub.containers)
     return frozenset(ssp for ssp, count in Counter(ssp for read in reads for ssp in read).items() if count > 1)
 
 
@@ -163,6 +206,34 @@ def changing(
     return changed_processors(before, after) | _holders(model, written)
 
 
+def gaining(
+    before: Mapping[str, Portion],
+    after: Mapping[str, Portion],
+    model: JobModel,
+    stored: Mapping[TaskName, Checkpoint],
+    planned: Mapping[TaskName, Checkpoint],
+) -> frozenset[str]:
+    """Those of the processors that a plan changes (`changing`) which only get tasks, that read none of the partitions which
+    their containers read before; nothing else that their work depends on changes, and of what they had nothing is written."""
+    written = {name for name, checkpoint in planned.items() if stored.get(name) != checkpoint}
+    both = {id_ for id_ in before.keys() & after.keys() if before[id_] != after[id_]}
+    return frozenset(id_ for id_ in both if _only_gains(before[id_], after[id_], written))
+
+
+def has_begun(grant: Grant, tasks: Collection[TaskName], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
+    """Whether the processor of a grant is known to have committed under it in these tasks, which are its own: what it committed
+    under its former one was before that."""
+    return any(checkpoints[task].round_id.epoch == grant.number for task in tasks if task in checkpoints)
+
+
+def _only_gains(before: Portion, after: Portion, written: Collection[TaskName]) -> bool:
+    assert isinstance(before, ProcessorPortion) and isinstance(after, ProcessorPortion)
+    now = {(one.title, one.lane): one for one in after.containers}
+    return before.common == after.common and all(
+        (then := now.get((one.title, one.lane))) is not None and then.extends(one, written) for one in before.containers
+    )
+
+
 def _holders(model: JobModel, tasks: Collection[TaskName]) -> frozenset[str]:
     containers = (one for sub in model.sub_topologies for one in sub.containers)
     found = (processor_of(one) for one in containers if any(task.name in tasks for task in one.tasks))
@@ -170,11 +241,19 @@ def _holders(model: JobModel, tasks: Collection[TaskName]) -> frozenset[str]:
 
 
 def after_change(
-    grants: Grants, changed: Collection[str], holders: Collection[str], present: Mapping[str, str], highest: int
+    grants: Grants,
+    changed: Collection[str],
+    holders: Collection[str],
+    present: Mapping[str, str],
+    highest: int,
+    gains: Collection[str] = (),
 ) -> dict[str, Grant]:
     """The grants that come into force with a plan: those that stay, and new ones for the `changed` processors that have tasks
-    in it and are there. `present`: id to incarnation; `highest`: no number above it was ever given."""
-    numbers: Iterator[int] = iter(range(highest + 1, highest + 1 + len(changed)))
+    in it and are there, and for those that it only `gains`, which keep the number they have beside it. `present`: id to
+    incarnation; `highest`: no number above it was ever given."""
     kept = {id_: grant for id_, grant in grants.items() if id_ not in changed}
-    new = {id_: Grant(next(numbers), present[id_]) for id_ in sorted(changed) if id_ in holders and id_ in present}
-    return kept | new
+    new = sorted({id_ for id_ in changed if id_ in holders and id_ in present} | set(gains))
+    numbers = dict(zip(new, range(highest + 1, highest + 1 + len(new)), strict=True))
+    given = {id_: Grant(number, present[id_]) for id_, number in numbers.items() if id_ not in gains}
+    widened = {id_: Grant(numbers[id_], kept[id_].incarnation, former=kept[id_].number) for id_ in gains}
+    return kept | given | widened

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from headrace.core.job_plan.elasticity import siblings_of
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import KeyBucket
 
@@ -79,23 +79,6 @@ def _slice_of(readers: Sequence[TaskModel], ssp: SSP) -> KeyBucket | None:
     slices = bucket.factor // len(readers)
     assert {task.name.bucket.index % slices for task in readers if task.name.bucket} == {bucket.index % slices}, readers
     return KeyBucket(bucket.index % slices, slices)
-
-
-def kept_as_they_are(
-    subs: Sequence[SubTopologyModel], previous: JobModel | None, version: int
-) -> tuple[SubTopologyModel, ...]:
-    """`subs`, where each container that is as it was is so since the same version; the others are since `version`. For
-    standalone groups: a new plan writes nothing of a container that it leaves alone."""
-    before = {(sub.name, one.lane): one for sub in previous.sub_topologies for one in sub.containers} if previous else {}
-
-    def stamped(name: str | None, container: ContainerModel) -> ContainerModel:
-        then = before.get((name, container.lane))
-        if then is None or replace(then, since=None) != container:
-            return replace(container, since=version)
-        assert previous is not None
-        return replace(container, since=then.since or previous.version)
-
-    return tuple(replace(sub, containers=tuple(stamped(sub.name, one) for one in sub.containers)) for sub in subs)
 
 
 def next_job_model(previous: JobModel | None, model: JobModel, version: int | None = None) -> JobModel:

@@ -11,8 +11,9 @@ from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
-from headrace.core.job_plan.containers import containers_of, kept_as_they_are, next_job_model
+from headrace.core.job_plan.containers import containers_of, next_job_model
 from headrace.core.job_plan.draft import Draft, PlanTerms
+from headrace.core.job_plan.kept_containers import kept_as_they_are
 from headrace.core.job_plan.snapshot import Snapshot, WithPartitions
 from headrace.core.job_plan.streams import partitioners_of
 from headrace.core.rounds.partition_barrier import recorded

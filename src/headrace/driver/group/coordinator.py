@@ -291,7 +291,8 @@ class GroupCoordinator:
             self._pauses.end()
             self._settling = self._settling.again(now_s)
             return
-        LOG.info("job model %d is proposed: it changes %s", number, ", ".join(sorted(made.changed)) or "no processor")
+        changed, gains = (", ".join(sorted(ids)) or "no processor" for ids in (made.changed, made.gains))
+        LOG.info("job model %d is proposed: it changes %s, and gives tasks to %s, without a stop", number, changed, gains)
         members = {incarnation_of(one): one.sequence for one in state.members}
         present = {id_: members[incarnation] for id_, incarnation in order.wanted.present.items() if incarnation in members}
         self._awaited = awaited_release(number, made.changed, made.portions, present, now_s)

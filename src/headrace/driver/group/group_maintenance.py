@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 
+from headrace.core.group.grants import numbers_of
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import StateGarbage
@@ -99,4 +100,4 @@ class GroupMaintenance:
             LOG.info("%d state files of rounds that never committed are deleted", count)
 
     def _in_force(self) -> frozenset[int]:
-        return frozenset(grant.number for grant in (self._backend.store.grants() or {}).values())
+        return numbers_of(self._backend.store.grants() or {})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.codec.job_records import startpoints_of, stored_operators
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
-from headrace.core.group.grants import GroupChange, after_change, lanes_of
+from headrace.core.group.grants import GroupChange, after_change, lanes_of, processor_tasks
 from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
 from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
@@ -78,23 +78,29 @@ class GroupPlanner:
         """Take the grants of the `changed` processors back, fence their lanes, plan again with what is committed then, and
         commit; the plan, and the processors that it has changed, which may be more. Nothing but these grants has changed where
         this raises."""
-        store, fenced, began_s = self.planner.backend.store, frozenset(changed), time.monotonic()
+        fenced, began_s = frozenset(changed), time.monotonic()
         for _ in range(TRIES_MAX):
             self.take_back(order.epoch, fenced)
             made = self.draft(order)
             if made.to_fence <= fenced:
-                kept = store.grants() or {}
-                grants = after_change(kept, fenced, made.portions, order.wanted.present, store.numbers_used())
-                plan = self.planner.commit(made.draft, made.snapshot, GroupChange(fenced, grants))
+                plan = self.planner.commit(made.draft, made.snapshot, self._change(made, order, fenced))
                 took_us = {"plan": round((time.monotonic() - began_s) * 1e6)}
                 applied = (one for one in plan.changes.values() if one.outcome is Outcome.APPLIED)
                 self.planner.backend.changed([replace(one, phases_us=took_us) for one in applied])
-                return plan, fenced
+                return plan, fenced | made.gains
             fenced |= made.to_fence
         raise UnavailableError(
             f"application {self.planner.topology.application!r}: {TRIES_MAX} plans each changed other processors",
             "its streams or requests change all the time; it is tried again",
         )
+
+    def _change(self, made: GroupDraft, order: PlanOrder, fenced: frozenset[str]) -> GroupChange:
+        store, gains = self.planner.backend.store, made.gains - fenced
+        grants = after_change(
+            store.grants() or {}, fenced, made.portions, order.wanted.present, store.numbers_used(), gains
+        )
+        had = processor_tasks(made.snapshot.model, gains) if made.snapshot.model is not None else frozenset()
+        return GroupChange(processor_tasks(made.draft.job_model, fenced | gains) - had, grants)
 
     def grant(self, order: PlanOrder, processors: Collection[str]) -> None:
         """Give these new grants under the plan in force: they are other incarnations of processors that have tasks in it."""

@@ -272,9 +272,16 @@ class ProcessorRounds:
         self._last = generation
 
     def _begin(self, grant: Grant) -> None:
-        """Load the plan in force, and begin its rounds under the grant."""
-        self._end()
+        """Load the plan in force, and begin its rounds under the grant. Where that gives more tasks and takes none, the rounds
+        of before run meanwhile, and commit what they have reached."""
+        gains = self._grant is not None and self._grant.number == grant.former
+        if not gains:
+            self._end()
         plan = self._loaded(grant.number, self.processor_id)
+        if gains and self.generation is not None:
+            self.generation.yield_soon()
+            self.generation.join(RELEASE_S)
+        self._end()
         if self.processor_id not in holders_of(plan.model):
             self.waiting_for = "tasks: all are with other processors"
             return

@@ -19,7 +19,7 @@ from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALE
 from headrace.config.loading import Config
 from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
-from headrace.core.group.grants import GroupChange, processor_tasks
+from headrace.core.group.grants import GroupChange
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.edits import edit_of
@@ -145,7 +145,7 @@ class JobPlanner:
 
     def commit(self, draft: Draft, snapshot: Snapshot, change: GroupChange | None = None) -> JobPlan:
         """Create the streams that the plan needs, then store it in one transaction, then remove the requests that are done; the
-        plan as it is stored. `change`: of a group, which processors the plan changes: of the others it writes nothing."""
+        plan as it is stored. `change`: of a group, of which tasks it writes, and the grants that it gives."""
         if self.backend.store.is_half_forgotten():
             raise StorageError(
                 f"application {self.topology.application!r}: a reset was begun, and has not ended",
@@ -162,8 +162,7 @@ class JobPlanner:
         model, checkpoints = draft.job_model, tuple(draft.checkpoints.values())
         grants = None if change is None else change.grants
         if change is not None:
-            written = processor_tasks(model, change.processors)
-            checkpoints = tuple(one for one in checkpoints if one.task in written)
+            checkpoints = tuple(one for one in checkpoints if one.task in change.tasks)
         store.commit_job_model(snapshot.epoch, model, checkpoints, changes, snapshot.checkpoints, grants)
         if draft.done:
             store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
