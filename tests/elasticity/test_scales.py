@@ -198,3 +198,16 @@ def test_however_requests_are_picked_up_the_scale_is_that_of_the_last(asked: lis
     job, decision = job.applied(terms(), open_)
     assert {title: [one.scale.factor, one.scale.containers] for title, one in decision.in_force.items()} == expected
     assert set(job.scales.settled) == set(open_)
+
+
+def test_containers_are_no_request_in_a_group() -> None:
+    """There they are the slots of its processors. The factor is, and so are containers that say how many tasks there are."""
+    group = replace(terms(), in_group=True)
+    requests = {"a": asks(containers=1), "b": asks(2, containers=3, by="bob"), "c": asks(4), "d": asks(containers=0)}
+    decision = Job({"source": 1, "by-day": 1}).decided(group, requests)
+    assert factors(decision) == {"source": 4, "by-day": 4} and decision.settled == ("a", "b", "c", "d")
+    assert {one.scale.containers for one in decision.in_force.values()} == {0}
+    assert decision.refused.keys() == {"a", "b"} and "start processors or stop some" in decision.refused["a"]
+    of_all = replace(group, grouper=AllSspsToEveryTask)
+    assert refusal_of(asks(containers=3), of_all) is None
+    assert refusal_of(asks(containers=3), replace(group, grouper=lambda _: AllSspsToEveryTask(2))) is not None

@@ -72,6 +72,8 @@ def test_what_is_well_set_is_not_refused(tmp_path: Path) -> None:
         {"spark.master": "local[2]"},
         {"processor_id": "a.b_c-4" + "x" * 93},
         {"coordinator": "zookeeper://a:2181,b:2181/teams/flights"},
+        {"elasticity_factor": 4, "autosizing": "off", "autosizing_factor_max": 8},
+        {"containers": 4, "ssp_grouper": "all_ssps_to_every_task"},  # which says how many tasks there are
         {"zookeeper.session.timeout.ms": 3000, "zookeeper.digest.username": "me", "zookeeper.digest.password": "tiger"},
     ):
         app = counting(settings(tmp_path, **changed))
@@ -102,6 +104,10 @@ def test_what_is_well_set_is_not_refused(tmp_path: Path) -> None:
         ({"local_store_dir": "/dev/null/stores"}, hr.SetupError, "/dev/null/stores for the local stores"),
         ({"state_uri": None}, hr.ConfigError, "state_uri is not set: in a group"),
         ({"state_uri": "state"}, hr.ConfigError, "state_uri 'state': in a group expected an absolute path or a URI"),
+        ({"containers": 1}, hr.NotSupportedError, "containers is 1: in a group each slot of a processor is a container"),
+        ({"containers.source": 3}, hr.NotSupportedError, "containers.source is 3: in a group"),
+        ({"autosizing": "on"}, hr.NotSupportedError, "autosizing is 'on': the scale of a group does not follow the load"),
+        ({"autosizing.source": "on"}, hr.NotSupportedError, "autosizing.source is 'on'"),
         ({"state_uri": "s3://me:tiger@bucket/state"}, hr.ConfigError, "state_uri holds a password"),
     ],
 )

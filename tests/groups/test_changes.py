@@ -12,6 +12,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
 from groups.group import KEYS, PARTITIONS, Group, group_on
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES
+from headrace.model.scale import ScaleRequest
 from headrace.model.startpoint import StartpointStatus
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
@@ -61,6 +64,31 @@ def test_a_startpoint_an_expansion_another_factor_and_a_join_at_once_under_a_kil
     group.await_all()
     group.stop_all()
     assert group.check() >= 2 * len(group.processed)
+
+
+def test_a_group_refuses_another_number_of_containers_and_says_what_to_do(group: Group) -> None:
+    """At once where it is asked, and on record where the request comes from a process that cannot know of the group."""
+    group.start("a", slots=2)
+    group.await_shares("a", "a#1")
+    for of in ((group.application(),), (group.name, group.url)):
+        with hr.elasticity(*of) as elasticity, pytest.raises(hr.ConfigError, match="start processors or stop some"):
+            elasticity.set(containers=1)
+    metadata = group.system.metadata_store(group.name)
+    metadata.request(SCALES, encode(ScaleRequest("someone", 1, "by-digit", None, 1)))
+    with hr.elasticity(group.application()) as elasticity:
+        elasticity.set(2)
+        group.until(lambda: len(elasticity.history()) >= 3)
+        found = {(one.what, one.after, one.outcome.value) for one in elasticity.history()}
+    applied = "factor 2, containers automatic"
+    assert found == {
+        ("by-digit", "1 container", "refused"),
+        ("source", applied, "applied"),
+        ("by-digit", applied, "applied"),
+    }
+    assert group.version() == 2
+    group.stop_all()
+    with hr.elasticity(group.application()) as elasticity, pytest.raises(hr.ConfigError, match="in a group each slot"):
+        elasticity.set(4, containers=2)
 
 
 def recreated(group: Group, partitions: int) -> None:

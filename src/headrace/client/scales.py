@@ -115,8 +115,8 @@ class Elasticity(ApplicationClient):
         self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
     ) -> ScalePreview:
         """What `set` would do now. `factor`: virtual tasks per task, a power of two up to 1,024. `containers`: in how many of
-        them the tasks run, 0 for as many as Spark has slots. None leaves each as it is. `sub_topology`: its name, `source` for
-        that of the inputs; None for all."""
+        them the tasks run, 0 for as many as Spark has slots; in a group only that. None leaves each as it is.
+        `sub_topology`: its name, `source` for that of the inputs; None for all."""
         stored = self._stored()
         request = ScaleRequest(this_user(), time.time_ns() // 1000, sub_topology, factor, containers, reason)
         why = refusal_of(request, stored.terms)
@@ -189,6 +189,12 @@ class Elasticity(ApplicationClient):
         """Whether a driver holds the application that was heard of lately."""
         return holders.is_alive(self._system.job_reader(self.application).holder(), time.time_ns() // 1000)
 
+    def _in_group(self) -> bool:
+        """Whether a standalone group runs the application; where nothing does, whether it is configured to."""
+        if self.is_running:
+            return self._system.job_reader(self.application).grants() is not None
+        return self._config.coordinator is not None
+
     def _pause_s(self) -> float | None:
         paused = [one.pause_us for one in self.history() if one.pause_us is not None]
         return median(paused) / 1e6 if paused else None
@@ -222,9 +228,12 @@ class Elasticity(ApplicationClient):
             there = asked.stored.scales.get(name or "source")
             return Scale(model.sub_topology(name).elasticity_factor) if there is None else there.configured
 
-        if self._topology is None:
-            return ScaleTerms(tuple(subs.values()), configured, lambda containers: _grouper_seen_in(model, containers))
-        return ScaleTerms(tuple(subs.values()), configured, lambda containers: grouper_of(self._config.ssp_grouper, containers))
+        def grouper(containers: int) -> SystemStreamPartitionGrouper:
+            if self._topology is None:
+                return _grouper_seen_in(model, containers)
+            return grouper_of(self._config.ssp_grouper, containers)
+
+        return ScaleTerms(tuple(subs.values()), configured, grouper, self._in_group())
 
 
 def _grouper_seen_in(model: JobModel, containers: int) -> SystemStreamPartitionGrouper:

@@ -40,7 +40,8 @@ class Config(Mapping[str, Any]):
     )
     containers: int | None = declared(
         None,
-        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots.",
+        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots. "
+        "Not in a group, where they are the slots of its processors.",
         least=1,
         per_sub_topology=True,
         shapes_plan=True,
@@ -67,7 +68,9 @@ class Config(Mapping[str, Any]):
         per_sub_topology=True,
     )
     autosizing: Literal["off", "on"] = declared(
-        "off", "`on`: elasticity factor and containers follow the load, within the bounds below.", per_sub_topology=True
+        "off",
+        "`on`: elasticity factor and containers follow the load, within the bounds below. Not in a group.",
+        per_sub_topology=True,
     )
     autosizing_factor_min: int = declared(
         1, "Lowest elasticity factor that autosizing sets, a power of two.", least=1, per_sub_topology=True

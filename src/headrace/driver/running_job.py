@@ -111,8 +111,9 @@ class RunningJob(ABC):
         self, factor: int | None = None, *, containers: int | None = None, sub_topology: str | None = None, reason: str = ""
     ) -> str:
         """Ask for another scale, which the job has within a second; the id of the request. `factor`: virtual tasks per task, a
-        power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots. None leaves each as it
-        is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done, and once it ends. Seed: SEP-32."""
+        power of two; `containers`: in how many of them the tasks run, 0 for as many as Spark has slots; in a group only that.
+        None leaves each as it is. `sub_topology`: its name, None for all. `ConfigError` for what cannot be done,
+        and once it ends. Seed: SEP-32."""
         request = ScaleRequest(this_user(), self._pace.clock_us(), sub_topology, factor, containers, reason)
         terms = self._scale_terms
         why = None if terms is None else refusal_of(request, terms)

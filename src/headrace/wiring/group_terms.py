@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from headrace.adapters.common.lease_holder import this_process
 from headrace.adapters.zookeeper.connection import connection_of
 from headrace.config.loading import Config
+from headrace.core.elasticity.scales import SLOTS_OF_GROUP, makes_as_many_tasks
 from headrace.core.group.settling import RETURN_WAIT_S
 from headrace.core.group.state import Registration
 from headrace.core.topology.fingerprint import code_fingerprint
 from headrace.core.topology.patterns import has_patterns
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
+from headrace.driver.planning.grouper_config import grouper_of
 from headrace.environment import checked_folder, of_extra
 from headrace.errors import ConfigError, HeadraceError, NotSupportedError
 from headrace.group.layout import GroupName
@@ -62,6 +64,7 @@ def check_group(app: Application, config: Config, engine: Engine | None) -> None
     or the folder of the local stores cannot be written. `engine` None is Spark."""
     topology = app.topology()
     _check_work(topology, config)
+    _check_scale(config)
     _check_processor_id(config)
     _group_name(config, app.name)
     connection_of(_coordinator(config), config.zookeeper)
@@ -136,6 +139,24 @@ def _check_work(topology: Topology, config: Config) -> None:
         raise NotSupportedError(
             f"for_each_round ({handed[0]!r}): in a group no process has the whole of a round",
             f"write to a stream with `to(...)`, and read that in a job of one process; or {_ALONE}",
+        )
+
+
+def _check_scale(config: Config) -> None:
+    """A group has as many containers as its processors have slots."""
+    for name in sorted({name for name in config if name.partition(".")[0] == "containers" and config[name] is not None}):
+        containers = config[name]
+        if not makes_as_many_tasks(grouper_of(config.ssp_grouper, containers), containers):
+            raise NotSupportedError(
+                f"{name} is {containers}: {SLOTS_OF_GROUP}",
+                "remove it, and start processors or stop some, or give each another number of slots (spark.master=local[N]); "
+                f"or {_ALONE}",
+            )
+    for name in sorted({name for name in config if name.partition(".")[0] == "autosizing" and config[name] == "on"}):
+        raise NotSupportedError(
+            f"{name} is 'on': the scale of a group does not follow the load",
+            "remove it; start processors or stop some, and change the factor by `headrace elasticity set N`; "
+            f"or {_ALONE}",
         )
 
 

@@ -23,6 +23,7 @@ from headrace.model.tasks import TaskName
 
 CONTAINERS_MAX = 4_096
 BY_CONFIGURATION = ""
+SLOTS_OF_GROUP = "in a group each slot of a processor is a container of every sub-topology"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,12 @@ def scaled_sub(sub: SubTopology) -> ScaledSub:
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleTerms:
     """What is known of a job. `configured`: the scale that the configuration gives, by name. `grouper`: of a sub-topology with
-    so many containers."""
+    so many containers. `in_group`: a standalone group runs it, where each slot of a processor is a container."""
 
     subs: tuple[ScaledSub, ...] = ()
     configured: Callable[[str | None], Scale] = lambda name: Scale()
     grouper: Callable[[int], SystemStreamPartitionGrouper] = lambda containers: GroupByPartition()
+    in_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +277,26 @@ def refusal_of(request: ScaleRequest, terms: ScaleTerms) -> str | None:
     if containers is not None and not AUTOMATIC <= containers <= CONTAINERS_MAX:
         return f"containers {containers}: expected 1 to {CONTAINERS_MAX:,}, or automatic"
     grouper = terms.grouper(containers or 1)
+    if terms.in_group and containers and not makes_as_many_tasks(grouper, containers):
+        return (
+            f"containers {containers}: {SLOTS_OF_GROUP}; start processors or stop some, or give each another number of slots "
+            "(spark.master=local[N]); only the elasticity factor can be requested"
+        )
     if factor is not None and factor > 1 and isinstance(grouper, AllSspsToEveryTask):
         return (
             f"elasticity factor {factor} under ssp_grouper {grouper}: every task reads everything there, and key buckets would "
             "take from each what it is there to read"
         )
     return None
+
+
+def makes_as_many_tasks(grouper: SystemStreamPartitionGrouper, containers: int) -> bool:
+    """Whether the number of containers says how many tasks there are, in a group as well.
+
+    >>> makes_as_many_tasks(AllSspsToEveryTask(3), 3), makes_as_many_tasks(GroupByPartition(), 3)
+    (True, False)
+    """
+    return isinstance(grouper, AllSspsToEveryTask) and grouper.tasks == containers
 
 
 def _nearest(factor: int) -> str:

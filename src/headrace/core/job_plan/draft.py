@@ -99,7 +99,7 @@ class PlanTerms:
         def configured(name: str | None) -> Scale:
             return Scale(self.elasticity_factor(name), self.containers(name) or AUTOMATIC)
 
-        return ScaleTerms(tuple(map(scaled_sub, self.subs)), configured, self.grouper)
+        return ScaleTerms(tuple(map(scaled_sub, self.subs)), configured, self.grouper, bool(self.processors))
 
     @property
     def flows(self) -> tuple[SubTopologyEdges, ...]:

@@ -159,4 +159,5 @@ class GroupPlanner:
         watched = watched_streams(terms.subs, planner.config.dead_letter_stream)
         counts = {name: written[name] for name in watched if name in written} | dict(model.partition_counts)
         plan = load(store, metadata, terms, programs, epoch)
-        return replace(plan, found_counts=counts, processor_id=processor_id)
+        scale_terms = replace(plan.scale_terms, in_group=True)
+        return replace(plan, scale_terms=scale_terms, found_counts=counts, processor_id=processor_id)
