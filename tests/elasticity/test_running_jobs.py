@@ -3,6 +3,7 @@ requests one after the other, back pressure, and what is seen of them from outsi
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -291,3 +292,18 @@ def test_a_reader_that_is_behind_is_merged_while_its_writer_is_held_back(world: 
 
 def status_of(job: Any, name: str) -> dict[str, Any]:
     return dict(job.status()["sub_topologies"][name])
+
+
+def test_the_local_stores_of_the_last_factor_are_sealed_at_the_end(world: Scaled) -> None:
+    """Those of the first are not all that there is to seal: the next run would scan the others."""
+    app = world.counting(lambda record: int(record.value))
+    world.send(200)
+    with world.running(app) as job:
+        waited(lambda: len(list(world.read("out"))) == 200, job)
+        world.set(2)
+        waited(lambda: world.factors() == {2}, job)
+        world.send(200)
+        waited(lambda: len(list(world.read("out"))) == 400, job)
+    marks = {path.parent.name: json.loads(path.read_text()) for path in (world.folder / "stores").rglob("mark.json")}
+    tasks = [f"Partition_{partition}-{bucket}-2" for partition in range(2) for bucket in range(2)]
+    assert {task for task, mark in marks.items() if mark["content"]} >= set(tasks), marks.keys()

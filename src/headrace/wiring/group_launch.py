@@ -37,7 +37,7 @@ from headrace.wiring.exports import exports_of
 from headrace.wiring.folders import check_sign, local_store_dir_of, sign, state_uri_of, work_folder
 from headrace.wiring.group_terms import GroupTerms, check_group, open_terms
 from headrace.wiring.launch import close_all, max_round_ms, resolved_topology, started_engine
-from headrace.wiring.local_stores import remove_unused, sealed_at_end
+from headrace.wiring.local_stores import remove_unused, sealing
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.worker.store_restoring import restore
 
@@ -122,7 +122,7 @@ def _launched(
     preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us)
     leading = replace(planner, backend=replace(member_side, store=store, elsewhere=elsewhere, is_of_member=False))
     if restoration is not None:
-        closers.insert(1, sealed_at_end(engine, paths, app.name))
+        closers.insert(1, sealing(engine, paths, app.name))
         closers.append(restoration.close)
     return LaunchedProcessor(
         registration,

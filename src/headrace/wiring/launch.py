@@ -138,7 +138,8 @@ def launched(
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        closers.insert(1 if address is None else len(closers), sealing(engine, paths, prepared.plan))
+        if stateful:
+            closers.insert(1 if address is None else len(closers), sealing(engine, paths, app.name))
         if restoration is not None:
             closers.append(restoration.close)
         return LaunchedJob(prepared, preparer, lease, lambda: close_all(closers))

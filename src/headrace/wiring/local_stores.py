@@ -11,13 +11,10 @@ from pathlib import Path
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb import seal
 from headrace.adapters.lmdb.former_stores import remove_unused_stores
-from headrace.core.topology.sub_topologies import has_state
-from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.exchange.engine import Engine
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker.location import local_folder_of, location_of
 
 LOG = logging.getLogger("headrace.state_files")
@@ -26,31 +23,21 @@ SEAL_START_S_MAX = 25.0  # until workers on other machines begin to seal
 REMOVE_S_MAX = 60.0
 
 
-def sealing(engine: Engine, paths: WorkerPaths, plan: JobPlan) -> Callable[[], None]:
-    """What seals, at the end of a run, the stores of all tasks on each machine that has workers: the next run need not scan
-    them."""
-    tasks = [task.name for sub in plan.subs if has_state(sub) for task in plan.model.sub_topology(sub.name).tasks]
-    folders = [task_folder_of(plan.topology.application, task) for task in tasks]
-    work = partial(_seal_stores, paths.local_store_dir, folders, paths.run_id)
-    return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
+def sealing(engine: Engine, paths: WorkerPaths, application: str) -> Callable[[], None]:
+    """What seals, at the end of a run, the stores that it has left on each machine that has workers: the next run need not scan
+    them. They are looked for then, as tasks come and go with each job model."""
+    work = partial(_seal_stores, paths.local_store_dir, application, paths.run_id)
+    return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX)
 
 
-def sealed_at_end(engine: Engine, paths: WorkerPaths, application: str) -> Callable[[], None]:
-    """The same, of whatever stores the run has left in this machine's folder: in a group tasks come and go."""
-
-    def seal_all() -> None:
-        place = Path(local_folder_of(paths.local_store_dir)) / application
-        folders = sorted(f"{application}/{one.name}" for one in place.iterdir()) if place.is_dir() else []
-        _seal_stores(paths.local_store_dir, folders, paths.run_id)
-
-    return partial(engine.on_each_machine, seal_all, SEAL_START_S_MAX + SEAL_S_MAX)
-
-
-def _seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
-    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
+def _seal_stores(local_store_dir: str, application: str, run_id: str) -> None:
+    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes: those first that were used
+    last."""
     started, boot_id = time.monotonic(), holders.boot_id()
-    stores = Path(local_folder_of(local_store_dir))
-    sealed = [seal(stores / folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
+    root = Path(local_folder_of(local_store_dir)) / application
+    folders = [one for one in root.iterdir() if one.is_dir()] if root.is_dir() else []
+    folders.sort(key=lambda folder: folder.stat().st_mtime_ns, reverse=True)  # a change of its status changes the folder
+    sealed = [seal(folder, run_id, boot_id, started + SEAL_S_MAX) for folder in folders]
     LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)
 
 
