@@ -38,6 +38,7 @@ class World:
         self.server = MemoryZooKeeper()
         self.kafka, self.bounded = Kafka(tasks), bounded
         self.processors: list[Processor] = []
+        self.code = ""  # of the leader that has made the plan in force
         self.lives = 0  # how often ZooKeeper has come back empty
         self.proposed: list[int] = []
         self.used: set[tuple[int, int]] = set()
@@ -71,32 +72,35 @@ class World:
             every()
 
     def check(self) -> None:
-        """No two work on one task, and who may commit works on tasks that are its own."""
+        """No two work on one task, who may commit works on tasks that are its own, and each by a plan of its own code."""
         owners: dict[str, str] = {}
         for one in self.running():
             assert one.may_work_on() >= one.works_on(), f"{one.name} works on {one.works_on()}\n" + self.story()
+            assert not one.works_on() or one.code == self.code, f"{one.name} works by a plan of other code\n" + self.story()
             for task in one.works_on():
                 assert task not in owners, f"{owners[task]} and {one.name} work on task {task}\n" + self.story()
                 owners[task] = one.name
 
     def check_converged(self) -> None:
         """All are there, all tasks are worked on as the committed plan has it, in equal shares: of each sub-topology, and of
-        both together."""
-        living, model = self.running(), self.kafka.model
-        assert model is not None
+        both together. Those with other code have none."""
+        living, model = [one for one in self.running() if one.code == self.code], self.kafka.model
+        assert model is not None and living, self.story()
         working = {one.name: one.works_on() for one in living}
         worked = sorted(task for tasks in working.values() for task in tasks)
-        assert worked == sorted(str(task.name) for task in model.tasks), f"{working}\n" + self.story()
+        every = sorted(str(task.name) for task in model.tasks)
+        assert worked == every, f"tasks are not worked on: {working}\n" + self.story()
         shares = [len(tasks) for tasks in working.values()]
-        assert max(shares) - min(shares) <= 1, f"{working}\n" + self.story()
+        assert max(shares) - min(shares) <= 1, f"shares are not equal: {working}\n" + self.story()
         for sub in model.sub_topologies:
             mine = Counter(str(one.processor_id) for one in sub.containers for _ in one.tasks)
             counts = [mine[one.id] for one in living]
-            assert max(counts) - min(counts) <= 1, f"{sub.title}: {mine}\n" + self.story()
-        assert {one.id: one.works_on() for one in living if one.works_on()} == self.kafka.plan
+            assert max(counts) - min(counts) <= 1, f"shares of {sub.title} are not equal: {mine}\n" + self.story()
+        everybody = self.running()
+        assert {one.id: one.works_on() for one in everybody if one.works_on()} == self.kafka.plan
         state = living[0].group.state()
-        assert state.versions.active == self.kafka.version and len(state.members) == len(living)
-        assert len({one.run for one in living}) == 1 and None not in {one.run for one in living}
+        assert state.versions.active == self.kafka.version and len(state.members) == len(everybody)
+        assert len({one.run for one in everybody}) == 1 and None not in {one.run for one in everybody}
 
     def empty(self) -> None:
         """ZooKeeper comes back empty."""
@@ -123,6 +127,7 @@ class Processor:
         world.server.trees.append(self.tree)
         self.group = ProcessorGroup(self.tree, "/headrace", GroupName("delays"), world.server.clock)
         self.is_alive, self.is_paused = True, False
+        self.is_slow = self.is_stuck = False  # its rounds do not end when they are to: it keeps its lease, and does no more
         self.run: str | None = None
         self.name = f"{id_}/{len(world.log)}"
         self.registration = Registration(id_, f"at-{id_}", 1, code, f"at-{id_}", len(world.log), "1@1", "boot")
@@ -174,6 +179,9 @@ class Processor:
         if not self.is_alive or self.is_paused:
             return
         try:
+            if self.is_stuck:
+                self.group.confirm()
+                return
             if self.late is not None:
                 late, self.late = self.late, None
                 late()
@@ -224,6 +232,10 @@ class Processor:
         step = processor_step(state, view, self.world.kafka.grants)
         if step.releases:
             self._end_rounds()
+            self.is_stuck = self.is_slow
+            if self.is_stuck:
+                self.world.say(f"{self.name} does not come to an end of its rounds")
+                return
         if step.joins is not None:
             self.group.join_barrier(step.joins)
         if step.work is not Work.ROUNDS:
@@ -338,7 +350,7 @@ class Processor:
 
         def commit() -> None:
             kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed)
-            self.has_planned = True
+            self.has_planned, self.world.code = True, self.code
             self.world.say(f"{self.name} commits {awaited.version}: {({id_: sorted(one) for id_, one in kafka.plan.items()})}")
             self.late = lambda: leading.publish(awaited.version)
 

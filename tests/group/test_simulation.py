@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from group.simulated import RETURN_S, TIMEOUT_S, Processor, World
 from headrace.core.group.state import ModelVersions
 
 FEW, MANY = range(25), range(25, 150)
+THOUSANDS = [range(first, first + 250) for first in range(150, 2650, 250)]
 QUIET_S = 100.0
 
 
@@ -262,8 +263,23 @@ def test_other_code_waits_for_the_last_of_the_old(world: World) -> None:
     world.check_converged()
 
 
-def disturbed(world: World, chance: random.Random) -> None:
-    """One thing happens."""
+def test_other_code_has_a_job_model_of_its_own_also_where_all_else_is_the_same(world: World) -> None:
+    """Else the former code would be that in force, and one that comes with it would get all tasks."""
+    for one in started(world, "ab"):
+        one.stop()
+    for id_ in "ab":
+        world.add(id_, "other code")
+    world.pass_s(20)
+    world.check_converged()
+    assert (world.kafka.version, world.code) == (2, "other code")
+    before = world.kafka.plan
+    world.add("c")
+    world.pass_s(20)
+    assert world.kafka.plan == before and world.kafka.version == 2
+
+
+def disturbed(world: World, chance: random.Random, codes: Sequence[str]) -> None:
+    """One thing happens. `codes`: of which one who joins has one."""
     living = world.running()
     one = chance.choice(living) if living else None
     free = [id_ for id_ in "abcdef" if id_ not in {other.id for other in living}]
@@ -271,7 +287,7 @@ def disturbed(world: World, chance: random.Random) -> None:
     def join() -> None:
         # an id whose process has died may come back while its session is still there: then it is a duplicate, for a while
         if free and not world.server.is_down:
-            world.add(chance.choice(free))
+            world.add(chance.choice(free), codes[len(world.log) % len(codes)])
 
     def server_away() -> None:
         world.say("the server is away, or back")
@@ -297,12 +313,14 @@ def disturbed(world: World, chance: random.Random) -> None:
 
 
 def converges(seed: int) -> None:
+    """Of every third group some processors have other code."""
+    codes = ("code", "other code") if seed % 3 == 0 else ("code",)
     world, chance = World(tasks=12), random.Random(seed)
     for id_ in "abc"[: chance.randint(1, 3)]:
         world.add(id_)
     for _ in range(25):
         world.pass_s(chance.choice([0.5, 1.0, 2.0, 4.0, 8.0, 12.0]))
-        disturbed(world, chance)
+        disturbed(world, chance, codes)
         world.check()
     world.say("all heals")
     if world.server.is_down:
@@ -370,5 +388,15 @@ def test_a_group_comes_home(seed: int) -> None:
 @pytest.mark.timeout(1200)
 def test_many_groups_converge_and_come_home() -> None:
     for seed in MANY:
+        converges(seed)
+        comes_home(seed)
+
+
+@pytest.mark.search
+@pytest.mark.soak  # as by `-m search`: each run has a hundred
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seeds", THOUSANDS, ids=lambda seeds: f"from-{seeds.start}")
+def test_thousands_of_groups_converge_and_come_home(seeds: range) -> None:
+    for seed in seeds:
         converges(seed)
         comes_home(seed)

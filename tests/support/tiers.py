@@ -59,12 +59,17 @@ def mark_soaking(items: Iterable[pytest.Item]) -> None:
 
 
 def leave_soaking_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `soak` run where these are requested (`-m soak`), or one by its name."""
+    """Tests marked `soak` run where these are requested (`-m soak`), or one by its name; long searches also by `-m search`."""
     if "soak" in config.option.markexpr or any("::" in one for one in config.args):
         return
-    left_out = [item for item in items if item.get_closest_marker("soak")]
+    runs_searches = "search" in config.option.markexpr
+
+    def is_left_out(item: pytest.Item) -> bool:
+        return bool(item.get_closest_marker("soak")) and not (runs_searches and item.get_closest_marker("search"))
+
+    left_out = [item for item in items if is_left_out(item)]
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        items[:] = [item for item in items if not is_left_out(item)]
         config.hook.pytest_deselected(items=left_out)
 
 

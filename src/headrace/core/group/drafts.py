@@ -31,10 +31,12 @@ from headrace.model.startpoint import StartpointRecord
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WantedPlan:
-    """What to plan for. `present`: the incarnations of those that get tasks or may have some, by processor id."""
+    """What to plan for. `present`: the incarnations of those that get tasks or may have some, by processor id. `of_other_code`:
+    they have other code than those that the plan in force was made for."""
 
     shape: GroupShape
     present: Mapping[str, str]
+    of_other_code: bool = False
 
 
 def wanted_plan(
@@ -43,13 +45,15 @@ def wanted_plan(
     """A plan for the processors that are there with the code of the plan in force, and for those that are waited for; None
     where there is none. `model`: the stored one. `version`: the number that the plan has; `forgets`: tasks need not stay where
     they were."""
-    candidates = candidates_of(state.members, state.origin.code if state.origin else None)
+    active_code = state.origin.code if state.origin else None
+    candidates = candidates_of(state.members, active_code)
     present = {one.processor_id: incarnation_of(one) for one in candidates.chosen if one.processor_id is not None}
     registered = [one.registration for one in candidates.chosen if one.registration is not None]
     processors = [slot for one in registered for slot in processor_slots(one.processor_id, one.location_id, one.slots)]
     away = settling.counted - settling.present.keys()
     processors += [] if model is None else members_in(model, away)
-    return WantedPlan(GroupShape(tuple(processors), version, forgets), present) if processors else None
+    of_other_code = active_code is not None and any(one.code != active_code for one in registered)
+    return WantedPlan(GroupShape(tuple(processors), version, forgets), present, of_other_code) if processors else None
 
 
 class GroupStep(Enum):
@@ -65,7 +69,7 @@ class GroupDraft:
     """A plan that is not committed. `portions`: those of it, by processor id; `changed`: the processors that it changes, and
     that commit nothing until it is in force; `gains`: those that only get tasks, and work on; `ungranted`: those that are there
     and have tasks in it, and no grant for their present incarnation. Of one that is not there the grant was taken back
-    before."""
+    before. `of_other_code`: as in `WantedPlan`; it is committed then, also where all else is the same."""
 
     draft: Draft
     snapshot: Snapshot
@@ -73,6 +77,7 @@ class GroupDraft:
     changed: frozenset[str]
     gains: frozenset[str]
     ungranted: frozenset[str]
+    of_other_code: bool = False
 
     @property
     def to_fence(self) -> frozenset[str]:
@@ -83,20 +88,23 @@ class GroupDraft:
         draft = self.draft
         entries = [one for one in draft.changes.values() if one.kind is not ChangeKind.START]
         settled = draft.done or draft.scaling.settled or draft.changed_startpoints
-        if self.changed or self.gains or entries or settled or draft.creates or self.snapshot.model is None:
+        is_first = self.snapshot.model is None
+        if self.changed or self.gains or entries or settled or draft.creates or is_first or self.of_other_code:
             return GroupStep.PROPOSE
         return GroupStep.GRANT if self.ungranted else GroupStep.NOTHING
 
 
-def group_draft(draft: Draft, snapshot: Snapshot, present: Mapping[str, str], grants: Grants) -> GroupDraft:
-    """What `draft`, made from `snapshot`, changes. `present`: as in `WantedPlan`; `grants`: those in force."""
+def group_draft(draft: Draft, snapshot: Snapshot, wanted: WantedPlan, grants: Grants) -> GroupDraft:
+    """What `draft`, made from `snapshot` for what is `wanted`, changes. `grants`: those in force."""
+    present = wanted.present
     before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
     after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
     between = before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints
     held = {id_: grant.incarnation for id_, grant in grants.items()}
     ungranted = {id_ for id_, incarnation in present.items() if id_ in after and held.get(id_) != incarnation}
     gains = {id_ for id_ in gaining(*between) if held.get(id_) == present.get(id_, "") and _may_gain(id_, grants, snapshot)}
-    return GroupDraft(draft, snapshot, after, changing(*between) - gains, frozenset(gains), frozenset(ungranted))
+    changed = changing(*between) - gains
+    return GroupDraft(draft, snapshot, after, changed, frozenset(gains), frozenset(ungranted), wanted.of_other_code)
 
 
 def _may_gain(id_: str, grants: Grants, snapshot: Snapshot) -> bool:

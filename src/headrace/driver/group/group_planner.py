@@ -72,7 +72,7 @@ class GroupPlanner:
             requests=(*order.requests, *snapshot.requests),
             last_locations={**snapshot.last_locations, **order.last_locations},
         )
-        return group_draft(planned(terms, snapshot), snapshot, order.wanted.present, store.grants() or {})
+        return group_draft(planned(terms, snapshot), snapshot, order.wanted, store.grants() or {})
 
     def commit(self, order: PlanOrder, changed: Collection[str]) -> tuple[JobPlan, frozenset[str]]:
         """Take the grants of the `changed` processors back, fence their lanes, plan again with what is committed then, and
