@@ -313,3 +313,28 @@ def test_nothing_is_lost_or_doubled_whoever_is_killed_at_a_step_of_a_rebalance(g
     group.await_all()
     group.stop_all()
     assert group.check() >= 320
+
+
+@pytest.mark.parametrize("leaves", ["dies", pytest.param("stops", marks=pytest.mark.soak)])
+def test_one_that_led_before_leads_again(group: Group, leaves: str) -> None:
+    """It slept, and another led; now that one leaves, and it is the first in line."""
+    for id_ in "ab":
+        group.start(id_)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(40)
+    group.await_all()
+    group.kill("a", signal.SIGSTOP)
+    group.await_shares("b")
+    group.kill("a", signal.SIGCONT)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    (group.kill if leaves == "dies" else group.stop)("b")
+    group.await_shares("a")
+    group.start("b")
+    group.start("c")
+    group.await_shares(*"abc")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240

@@ -342,6 +342,9 @@ class GroupJob(RunningJob):
         except StateError:  # of the sign, once it has the application
             coordinator.end(is_last=self._is_alone())
             raise
+        except BaseException:
+            coordinator.end(is_last=False)  # what it has taken by then it may take again
+            raise
         self._held_since_s = None
         return True
 
