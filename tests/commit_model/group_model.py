@@ -89,8 +89,8 @@ class GroupSafeguards:
 @dataclass(frozen=True, slots=True)
 class GroupBounds:
     """How large the world is and what may go wrong in it. `lane_to`: of task A under the new plan. `restarts`: its processor is
-    restarted, nothing moves, and no plan is stored but the grant; `gains`: processor 1 gets it, onto its lane. `attempts`: all together; `delays`: transactions of the
-    coordinator that are answered before they can be read."""
+    restarted, nothing moves, and no plan is stored but the grant; `gains`: processor 1 gets task A, onto its lane. `attempts`:
+    all together; `delays`: transactions of the coordinator that are answered before they can be read."""
 
     records: int = 1
     attempts: int = 2

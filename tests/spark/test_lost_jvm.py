@@ -17,7 +17,14 @@ import os, signal, sys
 import headrace as hr
 from headrace.adapters.spark import gateway
 
-connected, when = gateway._connected, sys.argv[1]
+started, connected, when = gateway._has_started, gateway._connected, sys.argv[1]
+
+def killed_at_once(process, file):
+    if when == "before it says where it is":
+        process.kill()
+        process.wait()
+        return False
+    return started(process, file)
 
 def killed(address):
     if when == "before it is connected":
@@ -28,7 +35,7 @@ def killed(address):
         os.kill(gateway._jvms[-1].pid, signal.SIGKILL)
     return found
 
-gateway._connected = killed
+gateway._has_started, gateway._connected = killed_at_once, killed
 app = hr.App("job", "log:./data")
 app.stream("in", key=hr.String(), value=hr.String()).to("out")
 with hr.open_system("log:./data") as system:
@@ -38,7 +45,7 @@ try:
     app.run(until="caught-up", progress=False)
 except hr.SetupError as error:
     print(error.message)
-gateway._connected = connected
+gateway._has_started, gateway._connected = started, connected
 app.run(until="caught-up", progress=False)
 print("caught up")
 """
@@ -66,7 +73,13 @@ def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goe
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("when", ["before it is connected", pytest.param("behind that", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "before it says where it is",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("before it is connected", "behind that")),
+    ],
+)
 def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has_another(tmp_path: Path, when: str) -> None:
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", KILLED_AT_ITS_START, when]

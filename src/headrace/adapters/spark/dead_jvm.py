@@ -29,13 +29,13 @@ def lost_engine(error: BaseException, process: Any) -> EngineFailure | None:
         code = process.wait(_END_S)
     except subprocess.TimeoutExpired:
         return None
-    return EngineFailure(f"Spark's JVM, process {process.pid}, {_end_of(code)}", error_class=ENGINE_LOST)
+    return EngineFailure(f"Spark's JVM, process {process.pid}, {end_of(code)}", error_class=ENGINE_LOST)
 
 
-def _end_of(code: int) -> str:
+def end_of(code: int) -> str:
     """How a process ended, by its exit code as Python gives it.
 
-    >>> _end_of(-9), _end_of(3)
+    >>> end_of(-9), end_of(3)
     ('was killed by SIGKILL', 'ended with exit code 3')
     """
     if code >= 0:

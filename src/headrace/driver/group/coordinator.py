@@ -216,9 +216,9 @@ class GroupCoordinator:
             awaited, lost = sorted(away & state.awaited), sorted(away - state.awaited)
             if awaited:
                 wait_s = self._settings.return_wait_s
-                self._say(f"{', '.join(awaited)} is away: its tasks wait for it for {wait_s:g} s, then go to others")
+                self._say(f"processors away: {', '.join(awaited)}; their tasks wait for {wait_s:g} s, then go to others")
             if lost:
-                self._say(f"{', '.join(lost)} is lost: its session has ended, and its tasks go to others")
+                self._say(f"processors lost, as their sessions have ended: {', '.join(lost)}; their tasks go to others")
             with self._holding:
                 self._plans.take_back(self._epoch, gone)
 

@@ -194,7 +194,7 @@ class GroupJob(RunningJob):
                 self._unanswered = error.message
                 self._stopping.wait(1.0)
             except FencedError as error:
-                LOG.info("%s", error.message)
+                LOG.warning("%s", error.message)
                 self._lead_no_more()
             self._say_what_it_waits_for()
             self._rounds.publish_end()
