@@ -19,8 +19,8 @@ CLOSE_S_MAX = 5.0
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """`has_ended`: the thread that keeps the connection. `failure`: why a server that took the last connection ended it before it
-    was of use. `finals`: how many in a row ended for a reason that does not pass with time."""
+    """`has_ended`: the thread that keeps the connection. `failure`: why a server that took the last connection ended it before
+    it was of use. `finals`: how many in a row ended for a reason that does not pass with time."""
 
     has_ended = False
 

@@ -274,7 +274,7 @@ class KazooTree:
         return client
 
     def _refuse_at_start(self, handler: Handler) -> None:
-        """Where TLS has failed with as many servers as there are, for a reason that stays. Who was open waits for its repair."""
+        """Where TLS has failed with as many servers as there are, for a reason that stays. One that was open waits."""
         servers = self._connection.servers.count(",") + 1
         if not self._was_open and handler.finals >= servers and (failure := handler.failure) is not None:
             raise ConfigError(f"{self.name}: {failure.what}", failure.hint)
