@@ -83,12 +83,12 @@ def test_a_lost_quorum_stops_all_and_they_resume_with_the_same_tasks(group: Grou
 def test_no_server_that_hangs_or_is_behind_costs_a_processor_its_tasks(group: Group, ensemble: Ensemble) -> None:
     """Each in turn hangs for longer than the sessions live, as a host without power; then each follower hears nothing of the
     leader."""
-    start(group, session_ms=10_000)
+    start(group, session_ms=20_000)
     with without_another_model(group):
         with group.sending(every_s=0.1):
             for number in NUMBERS:
                 ensemble.pause(number)
-                time.sleep(12.0)
+                time.sleep(24.0)
                 await_more(group)
                 ensemble.start()
             for number in ensemble.followers():

@@ -12,7 +12,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from headrace.adapters.zookeeper.tls import Failure, Tls, context_of, failure_of
+from headrace.adapters.zookeeper.tls import Tls, context_of, failure_of
+from headrace.errors import ConfigError, UnavailableError
 
 LOG = logging.getLogger("headrace.zookeeper")
 CLOSE_S_MAX = 5.0
@@ -30,7 +31,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._context = None if tls is None else context_of(tls)
         self._server, self._left = "", ""
         self.connection: socket.socket | None = None
-        self.failure: Failure | None = None
+        self.failure: ConfigError | UnavailableError | None = None
         self.finals = 0
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +90,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def hear_of_failure(self, error: BaseException | None) -> None:
         """A connection ended with this before it was of use."""
         self.failure = failure_of(error, self._server, self._tls)
-        self.finals = self.finals + 1 if self.failure.is_final else 0
+        self.finals = self.finals + 1 if isinstance(self.failure, ConfigError) else 0
 
     def hear_of_success(self) -> None:
         self.failure, self.finals = None, 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, UnavailableError
 
 ENABLED, CHECKED = "ssl.enabled", "ssl.endpoint.identification.algorithm"
 CA, CERTIFICATE, KEY, KEY_PASSWORD = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"
@@ -27,29 +27,22 @@ class Tls:
     checks_host: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a connection came to nothing, in words, and what to do. `is_final`: it does not pass with time."""
-
-    what: str
-    hint: str
-    is_final: bool
-
-
 def tls_of(given: Mapping[str, str]) -> Tls | None:
     """From the `zookeeper.*` settings without their prefix; None if it is off. `ConfigError` names what does not fit."""
     if _one_of(given, ENABLED, ("true", "false"), "false") == "false":
         for name in SETTINGS:
             if name in given and name != ENABLED:
                 raise ConfigError(
-                    f"zookeeper.{name} is set, and zookeeper.{ENABLED} is not", f"set zookeeper.{ENABLED}=true as well"
+                    f"zookeeper.{name} is set, and zookeeper.ssl.enabled is not", "set zookeeper.ssl.enabled=true as well"
                 )
         return None
     if (CERTIFICATE in given) != (KEY in given):
         named, missing = (CERTIFICATE, KEY) if CERTIFICATE in given else (KEY, CERTIFICATE)
         raise ConfigError(f"zookeeper.{named} is set, and zookeeper.{missing} is not", "a certificate and its key go together")
     if KEY_PASSWORD in given and KEY not in given:
-        raise ConfigError(f"zookeeper.{KEY_PASSWORD} is set, and zookeeper.{KEY} is not", "the password opens the key's file")
+        raise ConfigError(
+            "zookeeper.ssl.key.password is set, and zookeeper.ssl.key.location is not", "the password opens the key's file"
+        )
     for name in (CA, CERTIFICATE, KEY):
         if name in given and not Path(given[name]).is_file():
             raise ConfigError(
@@ -71,56 +64,55 @@ def context_of(tls: Tls) -> ssl.SSLContext:
             context.load_verify_locations(tls.ca)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"zookeeper.{CA}: {tls.ca} cannot be used: {_words(error)}", "expected a PEM file with one certificate or more"
+                f"zookeeper.ssl.ca.location: {tls.ca} cannot be used: {_words(error)}",
+                "expected a PEM file with one certificate or more",
             ) from None
     if tls.certificate is not None:
         try:  # a password in any case: without one OpenSSL asks at the terminal
             context.load_cert_chain(tls.certificate, tls.key, lambda: tls.key_password or "")
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"zookeeper.{CERTIFICATE} and .key.location: {tls.certificate} and {tls.key} cannot be used: {_words(error)}",
-                f"expected PEM files of a certificate and of its own key; zookeeper.{KEY_PASSWORD} is for an encrypted one",
+                f"zookeeper.ssl.certificate.location {tls.certificate} and .key.location {tls.key} cannot be used: "
+                f"{_words(error)}",
+                "expected PEM files of a certificate and of its own key; zookeeper.ssl.key.password is for an encrypted one",
             ) from None
     return context
 
 
-def failure_of(error: BaseException | None, server: str, tls: Tls | None) -> Failure:
-    """What it means that a server's connection ended with this before it was of use.
+def failure_of(error: BaseException | None, server: str, tls: Tls | None) -> ConfigError | UnavailableError:
+    """What it means that a server's connection ended with this before it was of use: `ConfigError` for what does not pass with
+    time.
 
-    >>> failure_of(ConnectionResetError(), "zk-1:2181", None).what
+    >>> failure_of(ConnectionResetError(), "zk-1:2181", None).message
     'zk-1:2181 closes each connection at once'
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _ANOTHER_HOST:
-            return Failure(
-                f"the certificate of {server} is for another host: {_words(error)}",
+            return ConfigError(
+                f"ZooKeeper's certificate at {server} is for another host: {_words(error)}",
                 "use the name that is in the certificate as the address; or set "
-                f"zookeeper.{CHECKED}=none, which takes any certificate that is trusted",
-                True,
+                "zookeeper.ssl.endpoint.identification.algorithm=none, which takes any certificate that is trusted",
             )
-        trusted = f"zookeeper.{CA}" if tls is not None and tls.ca is not None else f"this machine, as zookeeper.{CA} is not set"
-        return Failure(
-            f"the certificate of {server} is not trusted by {trusted}: {_words(error)}",
-            f"set zookeeper.{CA} to a PEM file with the certificate of the authority that signed those of the servers",
-            True,
+        trusted = "zookeeper.ssl.ca.location" if tls is not None and tls.ca is not None else "this machine"
+        return ConfigError(
+            f"ZooKeeper's certificate at {server} is not trusted by {trusted}: {_words(error)}",
+            "set zookeeper.ssl.ca.location to a PEM file with the certificate of the authority that signed the servers'",
         )
-    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "").upper():
-        return Failure(
-            f"{server} refuses the TLS handshake: {_words(error)}",
-            f"where it requires a client's certificate, set zookeeper.{CERTIFICATE} and zookeeper.{KEY} to one that it trusts",
-            True,
+    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+        return ConfigError(
+            f"ZooKeeper at {server} ends the TLS handshake: {_words(error)}",
+            "where it requires a client's certificate, set zookeeper.ssl.certificate.location and zookeeper.ssl.key.location "
+            "to one that it trusts",
         )
     if tls is not None:
-        return Failure(
+        return UnavailableError(
             f"{server} closes each connection in the TLS handshake",
-            f"use the servers' port for TLS (secureClientPort), or unset zookeeper.{ENABLED}; where they require a client's "
-            f"certificate, set zookeeper.{CERTIFICATE} and zookeeper.{KEY}",
-            False,
+            "use the servers' port for TLS (secureClientPort), or unset zookeeper.ssl.enabled; where they require a client's "
+            "certificate, set zookeeper.ssl.certificate.location and zookeeper.ssl.key.location",
         )
-    return Failure(
+    return UnavailableError(
         f"{server} closes each connection at once",
-        f"servers without a quorum do: check their logs. If it is their port for TLS, set zookeeper.{ENABLED}=true",
-        False,
+        "servers without a quorum do: look at their logs. If it is their port for TLS, set zookeeper.ssl.enabled=true",
     )
 
 

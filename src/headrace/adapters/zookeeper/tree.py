@@ -277,7 +277,7 @@ class KazooTree:
         """Where TLS has failed with as many servers as there are, for a reason that stays. One that was open waits."""
         servers = self._connection.servers.count(",") + 1
         if not self._was_open and handler.finals >= servers and (failure := handler.failure) is not None:
-            raise ConfigError(f"{self.name}: {failure.what}", failure.hint)
+            raise failure
 
     def _answer(
         self, requested: Callable[[KazooClient], Any], bound_s: float, *, path: str = "", is_commit: bool = False
@@ -307,13 +307,13 @@ class KazooTree:
             raise
 
     def _unavailable(self, bound_s: float, has_ended: bool) -> UnavailableError:
-        failure = self._client.handler.failure
-        if has_ended:
-            what = "ended the connection at the login"
-        else:
-            what = f"gave no answer within {bound_s:g} s" + ("" if failure is None else f": {failure.what}")
         usual = "check that it runs, that its address and port are right, and the network between"
-        return UnavailableError(f"{self.name} {what}", usual if failure is None else failure.hint)
+        if has_ended:
+            return UnavailableError(f"{self.name} ended the connection at the login", usual)
+        failure = self._client.handler.failure
+        if failure is None:
+            return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s", usual)
+        return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s: {failure.message}", failure.hint)
 
     def _error_of(self, error: Exception, path: str) -> Exception:
         if isinstance(error, _DENIED):
