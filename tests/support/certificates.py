@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS: an authority, a server and a client, as PEM files."""
+"""Certificates for tests of TLS: an authority, a server and a client, as PEM files; and a ZooKeeper server with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from headrace.adapters.common.server_process import free_ports
+from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 
 _PEM, _PKCS8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
 
@@ -42,6 +45,37 @@ def certificates(folder: Path, key_password: str = "tiger-key") -> Certificates:
     locked = serialization.BestAvailableEncryption(key_password.encode())
     made.client_key.write_bytes(client_key.private_bytes(_PEM, _PKCS8, locked))
     return made
+
+
+class Secured:
+    """A ZooKeeper server with a port for TLS beside its plain one, and the user carol. `client_auth`: whether clients need a
+    certificate."""
+
+    def __init__(self, files: Certificates, client_auth: str) -> None:
+        self.files, self.port = files, next(free_ports("127.0.0.1"))
+        stores = {
+            f"ssl.{store}Store.{part}": value
+            for store, path in (("key", files.server), ("trust", files.ca))
+            for part, value in (("location", str(path)), ("type", "PEM"))
+        }
+        secure = {
+            "secureClientPort": str(self.port),
+            "secureClientPortAddress": "127.0.0.1",
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.clientAuth": client_auth,
+        }
+        self.server = ZooKeeperServer(users={"carol": "tiger-carol"}, settings=secure | stores)
+
+    @property
+    def trusting(self) -> dict[str, str]:
+        return {"ssl.enabled": "true", "ssl.ca.location": str(self.files.ca)}
+
+    @property
+    def known(self) -> dict[str, str]:
+        """With the client's certificate."""
+        files = self.files
+        mine = {"ssl.certificate.location": str(files.client), "ssl.key.location": str(files.client_key)}
+        return self.trusting | mine | {"ssl.key.password": files.key_password}
 
 
 def _name(text: str) -> x509.Name:

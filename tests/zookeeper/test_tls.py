@@ -10,55 +10,31 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from typer.testing import CliRunner
 
-from headrace.adapters.common.server_process import free_ports
 from headrace.adapters.zookeeper.connection import connection_of
 from headrace.adapters.zookeeper.handler import Handler
 from headrace.adapters.zookeeper.opening import open_group
 from headrace.adapters.zookeeper.tls import Tls, context_of
-from headrace.adapters.zookeeper_server.server import ZooKeeperServer
+from headrace.cli.commands import application as commands
 from headrace.config.loading import load_config
 from headrace.core.group.state import ModelOrigin, Registration
 from headrace.errors import ConfigError, SetupError, UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
 from headrace.wiring.group_terms import open_group_of
-from support.certificates import Certificates, certificates
+from support.certificates import Certificates, Secured, certificates
 from support.zookeepers import wait_until
 
 ME = Registration("a", "host-1", 2, "code-1", "host-1", 17, "1@1", "boot")
 SASL = {"sasl.mechanism": "DIGEST-MD5", "sasl.username": "carol", "sasl.password": "tiger-carol"}
 Opened = Callable[..., ProcessorGroup]
+APPLICATION = """
+import headrace as hr
 
-
-class Secured:
-    """A server with a port for TLS beside its plain one; `client_auth`: whether clients need a certificate."""
-
-    def __init__(self, files: Certificates, client_auth: str) -> None:
-        self.files, self.port = files, next(free_ports("127.0.0.1"))
-        stores = {
-            f"ssl.{store}Store.{part}": value
-            for store, path in (("key", files.server), ("trust", files.ca))
-            for part, value in (("location", str(path)), ("type", "PEM"))
-        }
-        secure = {
-            "secureClientPort": str(self.port),
-            "secureClientPortAddress": "127.0.0.1",
-            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "ssl.clientAuth": client_auth,
-        }
-        self.server = ZooKeeperServer(users={"carol": "tiger-carol"}, settings=secure | stores)
-
-    @property
-    def trusting(self) -> dict[str, str]:
-        return {"ssl.enabled": "true", "ssl.ca.location": str(self.files.ca)}
-
-    @property
-    def known(self) -> dict[str, str]:
-        """With the client's certificate."""
-        files = self.files
-        mine = {"ssl.certificate.location": str(files.client), "ssl.key.location": str(files.client_key)}
-        return self.trusting | mine | {"ssl.key.password": files.key_password}
+app = hr.App("through", system="kafka://127.0.0.1:1")
+app.stream("a", key=hr.String(), value=hr.String()).to("b")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +155,43 @@ def test_a_server_that_requires_a_certificate_of_clients(own_zookeeper: Secured,
         assert "zookeeper.ssl.certificate.location" in caught.value.hint and "tiger" not in str(caught.value)
 
 
+@pytest.mark.parametrize("secured", ["need"], indirect=True)
+def test_certificates_that_are_renewed_count_from_the_next_connection(
+    own_zookeeper: Secured, opened: Opened, tmp_path: Path
+) -> None:
+    files = own_zookeeper.files
+    mine = certificates(tmp_path / "mine", files.key_password)  # of another authority
+    theirs = [path.read_bytes() for path in (mine.client, mine.client_key)]
+    known = [files.client.read_bytes(), files.client_key.read_bytes()]
+
+    def put(client: bytes, key: bytes) -> None:
+        mine.client.write_bytes(client)
+        mine.client_key.write_bytes(key)
+
+    put(*known)
+    places = {"ssl.certificate.location": str(mine.client), "ssl.key.location": str(mine.client_key)}
+    group = opened(own_zookeeper.known | places | {"session.timeout.ms": "20000", "operation.timeout.ms": "1000"})
+    number = group.register(ME)
+    put(*theirs)
+    cut(group)
+    wait_until(lambda: not answers(group), "a connection that is refused")
+    put(*known)
+    wait_until(lambda: answers(group), "an answer")
+    assert group.sequence == number
+
+
+def test_a_run_of_the_command_line_says_what_is_wrong_before_spark_or_kafka(own_zookeeper: Secured, tmp_path: Path) -> None:
+    other = certificates(tmp_path / "theirs")
+    app = tmp_path / "app.py"
+    app.write_text(APPLICATION)
+    coordinator = f"zookeeper://127.0.0.1:{own_zookeeper.port}/headrace"
+    settings = [f"zookeeper.ssl.ca.location={other.ca}", "zookeeper.ssl.enabled=true"]
+    options = [part for one in settings for part in ("--set", one)]
+    done = CliRunner().invoke(commands, ["run", str(app), "--coordinator", coordinator, "--processor-id", "a", *options])
+    assert done.exit_code == 1
+    assert "is not trusted by zookeeper.ssl.ca.location" in done.output and "Traceback" not in done.output, done.output
+
+
 # --- without a server -------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +269,12 @@ def opened_with_error(opened: Opened, settings: Mapping[str, str], **where: str)
     with pytest.raises(ConfigError) as caught:
         opened({**settings, "connect.timeout.ms": "600000"}, **where)
     return caught.value
+
+
+def cut(group: ProcessorGroup) -> None:
+    """End its connection."""
+    handler = group._tree._client.handler  # type: ignore[attr-defined]
+    handler.cut(handler.connection)
 
 
 def answers(group: ProcessorGroup) -> bool:

@@ -28,7 +28,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def __init__(self, tls: Tls | None, connect_s_max: Callable[[], float]) -> None:
         super().__init__()
         self._tls, self._connect_s_max = tls, connect_s_max
-        self._context = None if tls is None else context_of(tls)
+        if tls is not None:
+            context_of(tls)  # what is wrong with the files is said at once
         self._server, self._left = "", ""
         self.connection: socket.socket | None = None
         self.failure: ConfigError | UnavailableError | None = None
@@ -63,15 +64,22 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             self.failure = None
             raise
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._context is not None:
-            try:
-                made = self._context.wrap_socket(made, server_hostname=hostname or address[0])
-            except (OSError, ValueError) as error:
-                made.close()
-                self.hear_of_failure(error)
-                raise
+        if self._tls is not None:
+            made = self._secured(made, self._tls, hostname or address[0])
         self.connection, self._left = made, ""
         return made
+
+    def _secured(self, made: socket.socket, tls: Tls, host: str) -> socket.socket:
+        """The files are read for each connection: certificates are renewed while processes run."""
+        try:
+            return context_of(tls).wrap_socket(made, server_hostname=host)
+        except ConfigError as error:
+            self.failure, failed = error, "its files cannot be used"
+        except (OSError, ValueError) as error:
+            self.hear_of_failure(error)
+            failed = type(error).__name__
+        made.close()
+        raise ConnectionAbortedError(failed)
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
         """What TLS has decrypted is not at the socket any more, where kazoo would wait for it."""
