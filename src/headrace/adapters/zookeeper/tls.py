@@ -100,7 +100,7 @@ def failure_of(error: BaseException | None, server: str, tls: Tls | None) -> Con
         )
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         return ConfigError(
-            f"ZooKeeper at {server} ends the TLS handshake: {_words(error)}",
+            f"ZooKeeper at {server} ends the TLS handshake: {_words(error).rpartition('alert ')[2]}",
             "where it requires a client's certificate, set zookeeper.ssl.certificate.location and zookeeper.ssl.key.location "
             "to one that it trusts",
         )
