@@ -1,19 +1,26 @@
-"""A group whose processors run their rounds on Spark: what befalls the driver does not befall Spark's workers with it."""
+"""A group whose processors run their rounds on Spark: what befalls the driver does not befall Spark's workers with it, and what
+befalls these does not befall the driver."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groups.group import Group, group_on
+from kafka_faults.family import ended, family_of, tree_of
 
-pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(600)]
 TERMS: dict[str, Any] = {"on_spark": True, "run_s": 500.0, "session_ms": 10_000}
+SLOW: dict[str, Any] = {**TERMS, "slow_s": 0.05}  # what is sent is at work for some seconds
 WITHIN_S = 120.0  # a Spark starts in 10 s and more where several do
+END_S = 30.0  # what is left of a processor whose driver has died ends by itself
+RECORDS = 60
 
 
 @pytest.fixture
@@ -22,6 +29,18 @@ def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Gr
         yield made
 
 
+@pytest.fixture
+def pair(group: Group) -> Group:
+    """Two processors with tasks; `a` leads."""
+    for ids in ("a", "ab"):
+        group.start(ids[-1], **SLOW)
+        group.await_shares(*ids, within_s=WITHIN_S)
+    group.send(RECORDS)
+    group.await_all(WITHIN_S)
+    return group
+
+
+@pytest.mark.soak
 def test_processors_are_killed_and_sleep_while_spark_runs_their_rounds(group: Group) -> None:
     for id_ in "abc":
         group.start(id_, **TERMS)
@@ -44,3 +63,83 @@ def test_processors_are_killed_and_sleep_while_spark_runs_their_rounds(group: Gr
     group.await_all(WITHIN_S)
     group.stop_all()
     assert group.check() >= 1_000
+
+
+# --- what befalls a processor in the midst of a round -------------------------------------------------------------------------
+
+
+def the_driver_alone_is_killed(group: Group) -> None:
+    below = family_of(group.pids["a"]).below
+    group.kill("a")
+    assert not ended(below, END_S)
+
+
+def its_host_is_lost(group: Group) -> None:
+    group.kill("a", victims=tree_of(group.pids["a"]))
+
+
+def its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere(group: Group) -> None:
+    below = family_of(group.pids["a"]).below
+    group.kill("a", signal.SIGSTOP, below)
+    group.kill("a")
+    the_other_has_all(group)
+    for pid in reversed(below):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert not ended(below, END_S)
+
+
+def its_machine_is_suspended(group: Group) -> None:
+    tree = tree_of(group.pids["a"])
+    group.kill("a", signal.SIGSTOP, tree)
+    the_other_has_all(group)
+    group.kill("a", signal.SIGCONT, tree)
+
+
+def its_driver_alone_sleeps(group: Group) -> None:
+    group.kill("a", signal.SIGSTOP)
+    the_other_has_all(group)
+    group.kill("a", signal.SIGCONT)
+
+
+def the_other_has_all(group: Group) -> None:
+    group.await_shares("b", within_s=WITHIN_S)
+    group.await_all(WITHIN_S)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "befalls",
+    [
+        the_driver_alone_is_killed,
+        its_host_is_lost,
+        its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere,
+        its_machine_is_suspended,
+        its_driver_alone_sleeps,
+    ],
+    ids=lambda befalls: befalls.__name__,
+)
+def test_what_befalls_a_processor_in_the_midst_of_a_round(pair: Group, befalls: Callable[[Group], None]) -> None:
+    pair.send(RECORDS)
+    pair.await_worker("a")
+    befalls(pair)
+    if "a" not in pair.pids:
+        pair.await_shares("b", within_s=WITHIN_S)
+        pair.start("a", **SLOW)
+    pair.send(RECORDS)
+    pair.await_shares("a", "b", within_s=WITHIN_S)
+    pair.await_all(WITHIN_S)
+    pair.stop_all()
+    assert pair.check() >= 6 * RECORDS
+
+
+def test_a_worker_that_hangs_alone_holds_its_round_up_within_a_bound(group: Group) -> None:
+    group.start("a", round_wait_s=6.0, max_round_ms=200, **SLOW)
+    group.await_shares("a", within_s=WITHIN_S)
+    group.send(RECORDS)
+    worker = group.await_worker("a")
+    group.kill("a", signal.SIGSTOP, [worker])
+    group.await_all()
+    assert not ended([worker], END_S)
+    group.stop_all()
+    assert group.check() >= 2 * RECORDS
