@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import headrace as hr
 from groups.attempts import VARIABLE, note_attempts
 from headrace import wiring
+from headrace.adapters.spark import dead_jvm
 from headrace.adapters.spark.engine import SparkEngine
 from headrace.driver import generation
 from headrace.driver.group import group_job
@@ -63,6 +64,7 @@ class Run:
     on_spark: bool = False  # else rounds run in this very process
     round_wait_s: float = generation.ROUND_WAIT_S
     max_round_ms: int = 20_000
+    jvm_answer_s: float = dead_jvm.ANSWER_S_MAX
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -167,7 +169,7 @@ def work(run: Run) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
     group_job.HELD_S = run.held_s
-    generation.ROUND_WAIT_S = run.round_wait_s
+    generation.ROUND_WAIT_S, dead_jvm.ANSWER_S_MAX = run.round_wait_s, run.jvm_answer_s
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
     Numbering.slow_s = run.slow_s
     if run.is_deaf:

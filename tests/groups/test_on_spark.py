@@ -4,6 +4,7 @@ befalls these does not befall the driver."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -133,13 +134,60 @@ def test_what_befalls_a_processor_in_the_midst_of_a_round(pair: Group, befalls: 
     assert pair.check() >= 6 * RECORDS
 
 
-def test_a_worker_that_hangs_alone_holds_its_round_up_within_a_bound(group: Group) -> None:
-    group.start("a", round_wait_s=6.0, max_round_ms=200, **SLOW)
+# --- what hangs alone ---------------------------------------------------------------------------------------------------------
+
+BOUNDS: dict[str, Any] = {**TERMS, "slow_s": 0.02, "max_round_ms": 200, "round_wait_s": 6.0}
+
+
+def test_a_worker_that_hangs_holds_its_round_up_within_a_bound(group: Group) -> None:
+    group.start("a", **BOUNDS)
     group.await_shares("a", within_s=WITHIN_S)
     group.send(RECORDS)
     worker = group.await_worker("a")
     group.kill("a", signal.SIGSTOP, [worker])
+    group.until(lambda: "is given up after 6 s" in group.waiting_for("a"))
     group.await_all()
     assert not ended([worker], END_S)
     group.stop_all()
     assert group.check() >= 2 * RECORDS
+
+
+@pytest.mark.soak
+def test_tasks_leave_a_worker_that_hangs(group: Group) -> None:
+    """Not in the time after which a round is given up, but in that in which tasks are released."""
+    group.start("a", **SLOW)
+    group.await_shares("a", within_s=WITHIN_S)
+    group.send(RECORDS)
+    group.kill("a", signal.SIGSTOP, [group.await_worker("a")])
+    group.start("b", **SLOW)
+    group.await_shares("a", "b", within_s=WITHIN_S)
+    group.await_all(WITHIN_S)
+    group.stop_all()
+    assert group.check() >= 2 * RECORDS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["in a round", "and the processor is stopped"])
+def test_a_jvm_that_hangs_ends_its_processor_within_a_bound(group: Group, is_stopped: bool) -> None:
+    terms = {**BOUNDS, "jvm_answer_s": 3.0}
+    for ids in ("a", "ab"):
+        group.start(ids[-1], **terms)
+        group.await_shares(*ids, within_s=WITHIN_S)
+    group.send(RECORDS)
+    group.await_worker("a")
+    family = family_of(group.pids["a"])
+    group.kill("a", signal.SIGSTOP, [family.jvm or 0])
+    if is_stopped:
+        group.stop("a")
+    else:
+        error = group.await_refusal("a")
+        assert re.search(r"Spark's JVM, process \d+, has not answered for 3 s and was killed", error["message"]), error
+    assert not ended(family.below, END_S)
+    group.await_shares("b", within_s=WITHIN_S)
+    group.await_all(WITHIN_S)
+    group.start("a", **terms)
+    group.await_shares("a", "b", within_s=WITHIN_S)
+    group.send(RECORDS)
+    group.await_all(WITHIN_S)
+    group.stop_all()
+    assert group.check() >= 4 * RECORDS
