@@ -121,16 +121,17 @@ def attempts_in(file: Path) -> list[Attempt]:
 def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]]) -> int:
     """That no two processors work on a task at once, as far as that counts. Of each two attempts on a task:
 
-    1. Once one has begun, none begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and by
-       then that was taken back.
+    1. Once one has begun, none begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and
+       by then that was taken back.
     2. Once one has begun, an attempt of an earlier grant that was at work commits nothing any more: its lane was fenced before.
        It may compute on: a process that was stopped, or whose driver has died, knows nothing of that.
-    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the later one begins
-       when the earlier one has ended.
-    4. Of one grant (a round that was given up, and its next try) at most one commits, where one began before the other's commit.
+    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the later one
+       begins when the earlier one has ended.
+    4. Of one grant (a round that was given up, and its next try) at most one commits, where one began before the other sent
+       its commit.
 
-    What is not noted of an attempt has not happened: a process that is killed in its commit may have committed, which the outputs
-    show. How many attempts were compared; `AssertionError` names two that break a rule."""
+    What is not noted of an attempt has not happened: a process that is killed in its commit may have committed, which the
+    outputs show. How many attempts were compared; `AssertionError` names two that break a rule."""
     by_task: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         for task in attempt.tasks:

@@ -70,7 +70,7 @@ def test_processors_are_killed_and_sleep_while_spark_runs_their_rounds(group: Gr
 
 
 def the_driver_alone_is_killed(group: Group) -> None:
-    below = family_of(group.pids["a"]).below
+    below = tree_of(group.pids["a"])[1:]
     group.kill("a")
     assert not ended(below, END_S)
 
@@ -80,7 +80,7 @@ def its_host_is_lost(group: Group) -> None:
 
 
 def its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere(group: Group) -> None:
-    below = family_of(group.pids["a"]).below
+    below = tree_of(group.pids["a"])[1:]
     group.kill("a", signal.SIGSTOP, below)
     group.kill("a")
     the_other_has_all(group)
@@ -175,14 +175,15 @@ def test_a_jvm_that_hangs_ends_its_processor_within_a_bound(group: Group, is_sto
         group.await_shares(*ids, within_s=WITHIN_S)
     group.send(RECORDS)
     group.await_worker("a")
-    family = family_of(group.pids["a"])
-    group.kill("a", signal.SIGSTOP, [family.jvm or 0])
+    below, jvm = tree_of(group.pids["a"])[1:], family_of(group.pids["a"]).jvm
+    assert jvm is not None
+    group.kill("a", signal.SIGSTOP, [jvm])
     if is_stopped:
         group.stop("a")
     else:
         error = group.await_refusal("a")
         assert re.search(r"Spark's JVM, process \d+, has not answered for 3 s and was killed", error["message"]), error
-    assert not ended(family.below, END_S)
+    assert not ended(below, END_S)
     group.await_shares("b", within_s=WITHIN_S)
     group.await_all(WITHIN_S)
     group.start("a", **terms)
