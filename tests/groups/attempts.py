@@ -119,14 +119,14 @@ def attempts_in(file: Path) -> list[Attempt]:
 
 
 def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]]) -> int:
-    """That no two processors work on a task at once, as far as that counts. Of each two attempts on a task:
+    """That no two processors work on a task at once, as far as that counts. Once an attempt on a task has asked, and then begins:
 
-    1. Once one has begun, none begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and
-       by then that was taken back.
-    2. Once one has begun, an attempt of an earlier grant that was at work commits nothing any more: its lane was fenced before.
-       It may compute on: a process that was stopped, or whose driver has died, knows nothing of that.
-    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the later one
-       begins when the earlier one has ended.
+    1. None begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and by then that was taken
+       back.
+    2. An attempt of an earlier grant that is at work sends no commit that counts: its lane was fenced before. It may compute on:
+       a process that was stopped, or whose driver has died, knows nothing of that.
+    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the earlier one has
+       ended.
     4. Of one grant (a round that was given up, and its next try) at most one commits, where one began before the other sent
        its commit.
 
@@ -137,12 +137,12 @@ def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]
         for task in attempt.tasks:
             by_task.setdefault(task, []).append(attempt)
     for task, mine in by_task.items():
-        first_began: dict[int, Attempt] = {}  # by grant
-        began = sorted((one for one in mine if one.began_s is not None), key=lambda one: one.began_s or 0.0)
-        for one in began:
-            first_began.setdefault(one.grant, one)
+        began = sorted((one for one in mine if one.began_s is not None), key=_began_s)
+        firsts: dict[int, Attempt] = {}  # by grant
+        for one in sorted(began, key=lambda one: one.asked_s):
+            firsts.setdefault(one.grant, one)
         for number, one in enumerate(began):
-            for other in first_began.values():
+            for other in firsts.values():
                 broken = _broken(one, other, hits.get(one.who, ())) if one.grant < other.grant else ""
                 assert not broken, f"task {task}: {broken}: {one} and {other}"
             for other in began[number + 1 :]:
@@ -154,8 +154,8 @@ def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]
 
 
 def _broken(one: Attempt, other: Attempt, hits: Sequence[Hit]) -> str:
-    """What `one` has done since `other` began, which has a later grant, and may not have; empty: nothing."""
-    since_s = _began_s(other)
+    """What `one` has done since `other` asked, which has a later grant, and may not have; empty: nothing."""
+    since_s = other.asked_s
     if one.asked_s > since_s:
         return "it began under a grant that was taken back"
     if one.committed_s is not None and one.commits_s is not None and one.commits_s > since_s:

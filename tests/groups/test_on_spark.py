@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from groups.attempts import Attempt
 from groups.group import Group, group_on
 from kafka_faults.family import ended, family_of, tree_of
 
@@ -69,35 +70,44 @@ def test_processors_are_killed_and_sleep_while_spark_runs_their_rounds(group: Gr
 # --- what befalls a processor in the midst of a round -------------------------------------------------------------------------
 
 
-def the_driver_alone_is_killed(group: Group) -> None:
+def the_driver_alone_is_killed(group: Group, worker: int) -> None:
     below = tree_of(group.pids["a"])[1:]
     group.kill("a")
     assert not ended(below, END_S)
 
 
-def its_host_is_lost(group: Group) -> None:
+def its_host_is_lost(group: Group, worker: int) -> None:
     group.kill("a", victims=tree_of(group.pids["a"]))
 
 
-def its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere(group: Group) -> None:
+def its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere(group: Group, worker: int) -> None:
     below = tree_of(group.pids["a"])[1:]
     group.kill("a", signal.SIGSTOP, below)
     group.kill("a")
     the_other_has_all(group)
+    a_worker_wakes_and_is_fenced(group, worker)
     for pid in reversed(below):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     assert not ended(below, END_S)
 
 
-def its_machine_is_suspended(group: Group) -> None:
+def its_machine_is_suspended(group: Group, worker: int) -> None:
     tree = tree_of(group.pids["a"])
     group.kill("a", signal.SIGSTOP, tree)
     the_other_has_all(group)
     group.kill("a", signal.SIGCONT, tree)
 
 
-def its_driver_alone_sleeps(group: Group) -> None:
+def its_machine_is_suspended_and_the_worker_wakes_first(group: Group, worker: int) -> None:
+    tree = tree_of(group.pids["a"])
+    group.kill("a", signal.SIGSTOP, tree)
+    the_other_has_all(group)
+    a_worker_wakes_and_is_fenced(group, worker)
+    group.kill("a", signal.SIGCONT, tree)
+
+
+def its_driver_alone_sleeps(group: Group, worker: int) -> None:
     group.kill("a", signal.SIGSTOP)
     the_other_has_all(group)
     group.kill("a", signal.SIGCONT)
@@ -108,6 +118,17 @@ def the_other_has_all(group: Group) -> None:
     group.await_all(WITHIN_S)
 
 
+def a_worker_wakes_and_is_fenced(group: Group, worker: int) -> None:
+    """It was in the midst of its attempt: it ends that, and sends its commit."""
+    os.kill(worker, signal.SIGCONT)
+
+    def last() -> Attempt:
+        return [attempt for attempt in group.attempts() if attempt.pid == worker][-1]
+
+    group.until(lambda: last().ended_s is not None, WITHIN_S)
+    assert last().commits_s is not None and last().committed_s is None, last()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "befalls",
@@ -116,14 +137,14 @@ def the_other_has_all(group: Group) -> None:
         its_host_is_lost,
         its_driver_is_killed_and_the_rest_sleeps_until_its_tasks_are_elsewhere,
         its_machine_is_suspended,
+        its_machine_is_suspended_and_the_worker_wakes_first,
         its_driver_alone_sleeps,
     ],
     ids=lambda befalls: befalls.__name__,
 )
-def test_what_befalls_a_processor_in_the_midst_of_a_round(pair: Group, befalls: Callable[[Group], None]) -> None:
+def test_what_befalls_a_processor_in_the_midst_of_a_round(pair: Group, befalls: Callable[[Group, int], None]) -> None:
     pair.send(RECORDS)
-    pair.await_worker("a")
-    befalls(pair)
+    befalls(pair, pair.await_worker("a"))
     if "a" not in pair.pids:
         pair.await_shares("b", within_s=WITHIN_S)
         pair.start("a", **SLOW)
