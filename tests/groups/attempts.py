@@ -119,14 +119,14 @@ def attempts_in(file: Path) -> list[Attempt]:
 
 
 def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]]) -> int:
-    """That no two processors work on a task at once, as far as that counts. Once an attempt on a task has asked, and then begins:
+    """That no two processors work on a task at once, as far as that counts. Once an attempt on a task has asked, and begins then:
 
-    1. None begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and by then that was taken
-       back.
-    2. An attempt of an earlier grant that is at work sends no commit that counts: its lane was fenced before. It may compute on:
-       a process that was stopped, or whose driver has died, knows nothing of that.
-    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the earlier one has
-       ended.
+    1. None begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and by then that was
+       taken back.
+    2. An attempt of an earlier grant that is at work sends no commit that counts: its lane was fenced before. It may compute
+       on: a process that was stopped, or whose driver has died, knows nothing of that.
+    3. Only what a signal has hit may compute on like this. Of two processors that live and were not stopped the earlier one
+       has ended.
     4. Of one grant (a round that was given up, and its next try) at most one commits, where one began before the other sent
        its commit.
 
