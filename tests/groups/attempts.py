@@ -119,7 +119,7 @@ def attempts_in(file: Path) -> list[Attempt]:
 
 
 def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]]) -> int:
-    """That no two processors work on a task at once, as far as that counts. Once an attempt on a task has asked, and begins then:
+    """That no two processors work on a task at once, as far as that counts. Once an attempt on a task has asked, and begins:
 
     1. None begins that asks later and is of an earlier grant: it reads its grant when it has its lane, and by then that was
        taken back.
