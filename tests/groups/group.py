@@ -94,7 +94,7 @@ class Group:
         self.hits.setdefault(f"{id_}/{self.pids[id_]}", []).append(Hit(now_s()))
 
     def note_woken(self, id_: str) -> None:
-        mine = self.hits[f"{id_}/{self.pids[id_]}"]
+        mine = self.hits.get(f"{id_}/{self.pids[id_]}", [])
         mine[:] = [replace(hit, until_s=min(hit.until_s, now_s())) for hit in mine]
 
     def await_worker(self, id_: str) -> int:
@@ -272,11 +272,11 @@ class Group:
         then: when it wakes it commits nothing of that, which the outputs show."""
         spans: dict[str, list[tuple[float, float, str]]] = {}
         for line in Path(self.folder, "work.jsonl").read_text().splitlines():
-            who, tasks, began_s, ended_s, _ = line.split(" ")
+            who, tasks, began, ended, _ = line.split(" ")
+            began_s, hits_s = float(began), [hit.since_s for hit in self.hits.get(who, ())]
+            end_s = min([float(ended), *(hit_s for hit_s in hits_s if hit_s > began_s)])
             for task in tasks.split(","):
-                slept_s = self.hits[who][-1].since_s if who in self.hits else float("inf")
-                end_s = slept_s if float(began_s) < slept_s else float(ended_s)
-                spans.setdefault(task, []).append((float(began_s), min(end_s, float(ended_s)), who))
+                spans.setdefault(task, []).append((began_s, end_s, who))
         for task, mine in spans.items():
             mine.sort()
             for one, after in pairwise(mine):
