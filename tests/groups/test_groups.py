@@ -21,6 +21,7 @@ from headrace.core.group.state import Registration
 from headrace.errors import UnavailableError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
+from headrace.wiring.worker import entry
 from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
@@ -107,6 +108,7 @@ def test_one_that_zookeeper_does_not_answer_as_it_joins_waits_for_it(group: Grou
     group.send(20)
     run = group.run("a")
     monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
+    monkeypatch.setattr(entry, "ports_of", entry.ports_of)
     job = wiring.start(application(run), engine=engine_of(run))
     try:
         group.await_all()

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.adapters.spark import dead_jvm
+from headrace.exchange.engine import ENGINE_LOST
+
 SCRIPT = Path(__file__).with_name("dying_jvm.py")
 KILLED_AT_ITS_START = """
 import os, signal, sys
@@ -88,3 +91,33 @@ def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has
     assert re.fullmatch(r"Spark's JVM, process \d+, was killed by SIGKILL while it started", first), done.stderr
     assert second == "caught up"
     assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_jvm_that_does_not_answer_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_jvm, "ANSWER_S_MAX", 1.0)
+    process = subprocess.Popen(["sleep", "60"])
+
+    def call() -> None:
+        process.wait()
+        raise ConnectionRefusedError("connection refused")  # as py4j does then
+
+    with pytest.raises(ConnectionRefusedError) as caught:
+        dead_jvm.call_or_kill(call, process)
+    lost = dead_jvm.lost_engine(caught.value, process)
+    assert lost is not None and lost.error_class == ENGINE_LOST
+    assert lost.message == f"Spark's JVM, process {process.pid}, has not answered for 1 s and was killed"
+
+
+def test_a_jvm_that_answers_is_left_alone() -> None:
+    def refuse() -> None:
+        raise ValueError("no such job")
+
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        dead_jvm.call_or_kill(lambda: None, process)
+        with pytest.raises(ValueError, match="no such job"):
+            dead_jvm.call_or_kill(refuse, process)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

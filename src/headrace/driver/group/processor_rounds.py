@@ -119,6 +119,8 @@ class ProcessorRounds:
         """Do what `state` asks for: release what is to change, or run what the grant in force covers, if it is of this
         `incarnation`. Raises what ended the rounds, but where another processor was given them."""
         self._raise_error()
+        if self.generation is not None:
+            self.generation.look_at_long_rounds()
         self._maintenance.keep_locality()
         if incarnation != self._incarnation:  # what was reported under another registration ended with it
             self._incarnation, self._rests_for = incarnation, None
