@@ -81,6 +81,10 @@ How a processor of a group reaches the ensemble that `coordinator` names. Any ot
 | `zookeeper.sasl.mechanism` | `DIGEST-MD5`, `GSSAPI` or `PLAIN`: the same by SASL, instead of `zookeeper.digest.*`. |
 | `zookeeper.sasl.username`, `zookeeper.sasl.password` | The credentials, for `DIGEST-MD5` and `PLAIN`. |
 | `zookeeper.sasl.principal`, `zookeeper.sasl.service` | The client's principal, and the service of the servers' principal, for `GSSAPI`. |
+| `zookeeper.ssl.enabled` | `true`: by TLS, at the servers' `secureClientPort`; unset: nothing is encrypted. |
+| `zookeeper.ssl.ca.location` | CA certificates that are trusted, and no others: a PEM file; unset: those that this machine trusts. |
+| `zookeeper.ssl.endpoint.identification.algorithm` | `https`, the default: the certificate of a server must be for its host in `coordinator`; `none`: any host's. |
+| `zookeeper.ssl.certificate.location`, `zookeeper.ssl.key.location`, `zookeeper.ssl.key.password` | The client's certificate and its key in PEM, for servers that require one (ZooKeeper's default, `ssl.clientAuth=need`), and the password of an encrypted key. |
 
 ## Names of variables
 

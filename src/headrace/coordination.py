@@ -92,6 +92,8 @@ class TreeConflictError(Exception):
 class Tree(Protocol):
     """See the module. Paths are absolute, without a slash at the end. Any thread may call; every call is bounded.
 
+    A read is never behind what any tree had committed before the call, whichever server answers.
+
     All raise `UnavailableError` where no answer comes in time: a commit may then have been done, or be done a little later.
     `ConfigError` where what is there may not be read or written with the credentials that were given.
     """

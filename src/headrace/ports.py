@@ -312,6 +312,10 @@ class CoordinatorStore(JobReader, Protocol):
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
 
+    def step_down(self, epoch: int) -> None:
+        """Hold the application no more, and write nothing of it: another process of the same group has it, or will. This store
+        may take it again later, as a new one could. One that was replaced and has not stepped down does not come back."""
+
     # --- the plan ---------------------------------------------------------------------------------------------------
 
     def commit_job_model(

@@ -2,7 +2,8 @@
 attempts commit under them.
 
 Task A is on lane 0 with processor 0, and goes to processor 2, on the same lane or on another one; or processor 2 is
-processor 0 after a restart, and no job model is made. Task B stays on lane 1 with processor 1, which works on through it all.
+processor 0 after a restart, and no job model is made; or it goes to processor 1, which gains it. Task B stays on lane 1 with
+processor 1, which works on through it all.
 How the labels of steps map to the numbered steps of protocol.md, "Steps":
 
 | protocol | step of the model |
@@ -15,6 +16,7 @@ How the labels of steps map to the numbered steps of protocol.md, "Steps":
 | start 9 | the plan's transaction: task A's checkpoint under a new stamp, the new grant |
 | start 12, kafka 1 to 9 | a processor plans a round; its attempt inits the lane, looks at the grants, at positions, commits |
 | recover | a processor gives a round up: it fences its own lane, looks at the grants, reads: one step |
+| rebalance 9 | one that gains a task begins under its new grant, whatever its attempts do: the same, for all its tasks |
 
 **No barrier and no lease**: a leader never waits for anybody, the worst case; and a processor that has lost its grant learns
 of it by looking only. **Pauses and crashes need no steps**: a process that is never scheduled again is a crashed one. **Steps
@@ -23,7 +25,8 @@ stays true until its own next write. A fenced attempt is dropped at once: all it
 steps, and what a container does in its transaction, one by one; positions that are lost and seeded are there, too.
 
 **What must hold.** Outputs are those of the records below the committed positions, per task. Each grant in force is one of the
-plan. The processor whose containers do not change never loses its grant. Where no leader is at work any more the owner of task
+plan, or the former one of a processor that gains. The grant by which a processor works that keeps its containers, or gains, is
+in force all the time. Where no leader is at work any more the owner of task
 A has the grant of the plan.
 
 **Redundant at this size.** `read_back`: readers wait for markers (`stable_reads`); without both a counterexample is there.
@@ -31,7 +34,8 @@ A has the grant of the plan.
 a grant that is in force early has nobody who uses it. `fresh_grant`: a sleeper whose number is given again finds another
 base, or takes the lane and commits what the new owner would have, which then finds another base; the number keeps round ids
 unique, which all comparing of bases relies on. `stamp`: who works under an older plan has no grant; where one that was taken
-back is in force again (`list_after_take` out) the stamp refuses what was planned before the plan.
+back is in force again (`list_after_take` out) the stamp refuses what was planned before the plan. `fence_to_begin`: what an
+attempt under the former grant commits late is another base for the new one (`base_check`).
 
 **What was searched** (`test_group.py`; states, depth). One leader, task A on the same lane or another: 1,800, 17; two leaders:
 27,000, 22; a restart: 25,000, 21; late markers: 4,400, 19. `make soak`: two leaders, three attempts, late markers.
@@ -48,7 +52,7 @@ RoundKey = tuple[int, int]  # (grant, number under the grant)
 
 A, B = 0, 1  # the tasks
 OLD_GRANT, B_GRANT = 10, 11
-MOVES_TO = 2  # the processor
+STAYS, MOVES_TO = 1, 2  # the processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class GroupSafeguards:
     fresh_grant: bool = True  # a new grant is a new number; out: the processor's number serves again
     new_grant_with_plan: bool = True  # 7: a new grant is in force with the plan; out: as soon as the old one is taken back
     start_after_plan: bool = True  # a new owner begins with the plan; out: as soon as the old grant is taken back
+    former_kept: bool = True  # 7: the grant that one has which gains stays in force beside the new one; out: it goes
+    fence_to_begin: bool = True  # 7: one that gains fences its lane before it begins with all; out: it does not
 
     def without(self, *names: str) -> GroupSafeguards:
         return replace(self, **dict.fromkeys(names, False))
@@ -83,14 +89,15 @@ class GroupSafeguards:
 @dataclass(frozen=True, slots=True)
 class GroupBounds:
     """How large the world is and what may go wrong in it. `lane_to`: of task A under the new plan. `restarts`: its processor is
-    restarted, nothing moves, and no plan is stored but the grant. `attempts`: all together; `delays`: transactions of the
-    coordinator that are answered before they can be read."""
+    restarted, nothing moves, and no plan is stored but the grant; `gains`: processor 1 gets task A, onto its lane. `attempts`:
+    all together; `delays`: transactions of the coordinator that are answered before they can be read."""
 
     records: int = 1
     attempts: int = 2
     leaders: int = 1
     lane_to: int = 0
     restarts: bool = False
+    gains: bool = False
     delays: int = 0
 
 
@@ -106,9 +113,9 @@ class Attempt(NamedTuple):
     """An attempt of a container. `at` is its next step; `owns`: its init of the lane was the last."""
 
     processor: int
-    task: int
+    tasks: tuple[int, ...]
     lane: int
-    base: Checkpoint
+    bases: tuple[Checkpoint, ...]
     key: RoundKey
     at: str
     owns: bool = False
@@ -124,12 +131,12 @@ class Leader(NamedTuple):
 
 
 class Processor(NamedTuple):
-    """What a processor believes: its task, lane and grant, what the next round builds on, how many it has planned."""
+    """What a processor believes: its tasks, lane and grant, what the next round builds on, how many it has planned."""
 
     grant: int
-    task: int
+    tasks: tuple[int, ...]
     lane: int
-    base: Checkpoint
+    bases: tuple[Checkpoint, ...]
     rounds: int = 0
     waits: bool = False
 
@@ -219,7 +226,7 @@ class GroupModel:
                 checkpoints=(start, start),
                 outputs=((0,) * bounds.records,) * 2,
                 leaders=(Leader(self._order[0]),) * bounds.leaders,
-                processors=(Processor(OLD_GRANT, A, 0, start), Processor(B_GRANT, B, 1, start), None),
+                processors=(Processor(OLD_GRANT, (A,), 0, (start,)), Processor(B_GRANT, (B,), 1, (start,)), None),
                 attempts=(),
                 attempts_left=bounds.attempts,
                 delays=bounds.delays,
@@ -250,9 +257,9 @@ class GroupModel:
         return None
 
     def _wrong_grants(self, state: GroupState) -> str | None:
-        if B_GRANT not in state.grants:
+        stays, given = state.processors[STAYS], state.of_a[1]
+        if stays is None or stays.grant not in state.grants:
             return f"processor 1 keeps its containers, and its grant {B_GRANT} is not in force"
-        given = state.of_a[1]
         strange = state.grants - {given, B_GRANT}
         if strange and self.safeguards.new_grant_with_plan:
             return f"grants {sorted(strange)} are in force, the plan has {given} and {B_GRANT}"
@@ -262,7 +269,9 @@ class GroupModel:
 
     def finished(self, state: GroupState) -> bool:
         is_done = all(checkpoint.position == self.bounds.records for checkpoint in state.checkpoints)
-        return is_done and state.processors[MOVES_TO] is not None
+        stays = state.processors[STAYS]
+        has_begun = stays is not None and A in stays.tasks if self.bounds.gains else state.processors[MOVES_TO] is not None
+        return is_done and has_begun
 
     # --- leaders ----------------------------------------------------------------------------------------------------
 
@@ -280,6 +289,9 @@ class GroupModel:
             case "take" if state.pending is None:  # the init waits for markers
                 yield self._taken(state, index, then, who)
             case "take back" | "plan" if state.pending is None:
+                if self.bounds.gains and state.of_a[0] == STAYS:
+                    yield f"{who} finds the plan as it is to be", state.with_leader(index, OVER)
+                    return
                 if self.safeguards.leader_fenced and state.coordinator != index:
                     yield f"{who} is fenced and ends", state.with_leader(index, OVER)
                     return
@@ -291,7 +303,7 @@ class GroupModel:
             case "read back" if state.pending is None:
                 yield f"{who} reads the grants back", state.with_leader(index, then)
             case "fence":
-                lanes = sorted({state.of_a[0], self.bounds.lane_to})
+                lanes = [state.of_a[0]] if self.bounds.gains else sorted({state.of_a[0], self.bounds.lane_to})
                 yield f"[start 5] {who} fences lanes {lanes}", state.with_lane_taken(*lanes).with_leader(index, then)
             case "read":
                 positions = [one.position for one in state.checkpoints]
@@ -312,52 +324,64 @@ class GroupModel:
         early = frozenset() if self.safeguards.new_grant_with_plan else {then.gives}
         after = state._replace(grants=grants | early).with_leader(index, then._replace(grants=grants))
         if not self.safeguards.start_after_plan:
-            begun = Processor(then.gives, A, self.bounds.lane_to, state.checkpoints[A])
+            begun = Processor(then.gives, (A,), self.bounds.lane_to, (state.checkpoints[A],))
             after = after.with_processor(MOVES_TO, begun)
         return f"{who} takes grant {state.of_a[1]} back", after
 
     def _planned(self, state: GroupState, index: int, then: Leader, who: str) -> tuple[str, GroupState]:
-        leader, lane, restarts = state.leaders[index], self.bounds.lane_to, self.bounds.restarts
+        leader, restarts, gains = state.leaders[index], self.bounds.restarts, self.bounds.gains
+        lane, gone = STAYS if gains else self.bounds.lane_to, {state.of_a[1]}
+        if gains and not self.safeguards.former_kept:
+            gone.add(B_GRANT)
         of_a = state.checkpoints[A] if restarts else leader.read[A]
-        if self.safeguards.stamp and not restarts:
+        if self.safeguards.stamp and not (restarts or gains):  # it has that of the container that it comes to
             of_a = of_a._replace(stamp=of_a.stamp + 1)
         of_b = state.checkpoints[B] if self.safeguards.changed_only else leader.read[B]
         after = state._replace(
-            grants=leader.grants - {state.of_a[1]} | {leader.gives}, of_a=(lane, leader.gives), checkpoints=(of_a, of_b)
+            grants=leader.grants - gone | {leader.gives}, of_a=(lane, leader.gives), checkpoints=(of_a, of_b)
         ).with_leader(index, then)
-        if self.safeguards.start_after_plan or state.processors[MOVES_TO] is None:
-            after = after.with_processor(MOVES_TO, Processor(leader.gives, A, lane, of_a))
+        if not gains and (self.safeguards.start_after_plan or state.processors[MOVES_TO] is None):
+            after = after.with_processor(MOVES_TO, Processor(leader.gives, (A,), lane, (of_a,)))
         what = "restores the plan" if restarts else "plans"
         return f"[start 9] {who} {what}: task A on lane {lane} at {of_a.position}, grant {leader.gives}", after
 
     # --- processors -------------------------------------------------------------------------------------------------
 
     def _processor_steps(self, state: GroupState, number: int, processor: Processor) -> Steps:
-        who, base = f"processor {number}", processor.base
+        who, bases = f"processor {number}", processor.bases
+        if self.bounds.gains and number == STAYS and state.of_a[0] == STAYS and A not in processor.tasks:
+            yield self._begun(state, who)
         if processor.waits:
             yield self._recovered(state, number, processor, who)
-        elif base.position < self.bounds.records and state.attempts_left:
+        elif any(base.position < self.bounds.records for base in bases) and state.attempts_left:
             key = processor.grant, processor.rounds + 1
             first = "init" if self.safeguards.init_before_check else "grants"
-            attempt = Attempt(number, processor.task, processor.lane, base, key, first)
+            attempt = Attempt(number, processor.tasks, processor.lane, bases, key, first)
             waiting = processor._replace(rounds=processor.rounds + 1, waits=True)
             after = state.with_processor(number, waiting).with_attempt(attempt)
-            text = f"[start 12] {who} plans round {_text(key)} of task {'AB'[processor.task]} from {base.position}"
+            tasks = "".join("AB"[task] for task in processor.tasks)
+            text = f"[start 12] {who} plans round {_text(key)} of task {tasks} from {_positions(bases)}"
             yield text, after._replace(attempts_left=state.attempts_left - 1)
+
+    def _begun(self, state: GroupState, who: str) -> tuple[str, GroupState]:
+        grant, tasks = state.of_a[1], (A, B)
+        fenced = state.with_lane_taken(STAYS) if self.safeguards.fence_to_begin else state
+        begun = Processor(grant, tasks, STAYS, tuple(state.checkpoints[task] for task in tasks))
+        return f"[group 9] {who} begins with both tasks, under grant {grant}", fenced.with_processor(STAYS, begun)
 
     def _recovered(self, state: GroupState, number: int, processor: Processor, who: str) -> tuple[str, GroupState]:
         fenced = state.with_lane_taken(processor.lane)
         if self.safeguards.grant_check and processor.grant not in state.grants:
             return f"{who} gives its round up, fences its lane, finds its grant gone", fenced.with_processor(number, None)
-        found = state.checkpoints[processor.task]
-        text = f"{who} gives its round up, fences its lane, reads position {found.position}"
-        return text, fenced.with_processor(number, processor._replace(base=found, waits=False))
+        found = tuple(state.checkpoints[task] for task in processor.tasks)
+        text = f"{who} gives its round up, fences its lane, reads position {_positions(found)}"
+        return text, fenced.with_processor(number, processor._replace(bases=found, waits=False))
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def _attempt_steps(self, state: GroupState, attempt: Attempt) -> Steps:
         safeguards, grant = self.safeguards, attempt.key[0]
-        who = f"an attempt of round {_text(attempt.key)} of processor {attempt.processor}, onto {attempt.base.position}"
+        who = f"an attempt of round {_text(attempt.key)} of processor {attempt.processor}, onto {_positions(attempt.bases)}"
         looks = ["grants", "positions"]
         order = ["init", *looks, "commit"] if safeguards.init_before_check else [*looks, "init", "commit"]
         then = attempt._replace(at=order[order.index(attempt.at) + 1]) if attempt.at != "commit" else attempt
@@ -369,14 +393,15 @@ class GroupModel:
                 after = state.with_lane_taken(attempt.lane).with_attempt(then._replace(owns=True), instead_of=attempt)
                 yield f"[kafka 1] {who} inits lane {attempt.lane}", after
             case "grants":
-                found = state.grants if pending is None else pending.grants
-                if safeguards.grant_check and grant not in found:
+                in_force = state.grants if pending is None else pending.grants
+                if safeguards.grant_check and grant not in in_force:
                     yield f"[kafka 2] {who} finds its grant gone and stops", state.with_attempt(None, instead_of=attempt)
                 else:
                     yield f"[kafka 2] {who} finds its grant in force", state.with_attempt(then, instead_of=attempt)
             case "positions":
-                at = state.checkpoints[attempt.task] if pending is None or attempt.task == B else pending.of_a
-                if safeguards.base_check and at != attempt.base:
+                of_a = state.checkpoints[A] if pending is None else pending.of_a
+                found = tuple(of_a if task == A else state.checkpoints[B] for task in attempt.tasks)
+                if safeguards.base_check and found != attempt.bases:
                     yield f"[kafka 2] {who} finds another base and stops", state.with_attempt(None, instead_of=attempt)
                 else:
                     yield f"[kafka 2] {who} finds its base", state.with_attempt(then, instead_of=attempt)
@@ -384,17 +409,23 @@ class GroupModel:
                 yield f"[kafka 8, 9] {who} commits", self._committed(state, attempt)
 
     def _committed(self, state: GroupState, attempt: Attempt) -> GroupState:
-        task, base = attempt.task, attempt.base
-        made = Checkpoint(base.position + 1, attempt.key, base.stamp)
-        written = tuple(count + (record == base.position) for record, count in enumerate(state.outputs[task]))
+        """One record of each of its tasks that has one left."""
+        checkpoints, outputs, most = list(state.checkpoints), list(state.outputs), self.bounds.records
+        for task, base in zip(attempt.tasks, attempt.bases, strict=True):
+            checkpoints[task] = Checkpoint(min(most, base.position + 1), attempt.key, base.stamp)
+            outputs[task] = tuple(count + (record == base.position) for record, count in enumerate(outputs[task]))
         after = state.with_attempt(None, instead_of=attempt)._replace(
-            checkpoints=(made, state.checkpoints[B]) if task == A else (state.checkpoints[A], made),
-            outputs=(written, state.outputs[B]) if task == A else (state.outputs[A], written),
+            checkpoints=(checkpoints[A], checkpoints[B]), outputs=tuple(outputs)
         )
         processor = state.processors[attempt.processor]
         if processor is None or not processor.waits or (processor.grant, processor.rounds) != attempt.key:
             return after
-        return after.with_processor(attempt.processor, processor._replace(base=made, waits=False))
+        made = tuple(checkpoints[task] for task in attempt.tasks)
+        return after.with_processor(attempt.processor, processor._replace(bases=made, waits=False))
+
+
+def _positions(bases: tuple[Checkpoint, ...]) -> str:
+    return " and ".join(str(base.position) for base in bases)
 
 
 def _text(key: RoundKey) -> str:

@@ -68,6 +68,24 @@ class TestHolding:
         job_store.release(first)  # no error, and no effect
         assert system.job_store(job_store.application).acquire(ELSEWHERE, 62 * S) > second
 
+    def test_one_that_was_replaced_and_steps_down_may_take_it_again(self, system: Any, job_store: Any) -> None:
+        first = job_store.acquire(ELSEWHERE, 0)
+        successor = system.job_store(job_store.application)
+        second = successor.acquire(SECOND, 10 * S + 1)
+        with pytest.raises(FencedError):
+            job_store.heartbeat(first, 11 * S)
+        job_store.step_down(first)
+        assert job_store.holder() == replace(SECOND, heartbeat_us=10 * S + 1), "nothing is written of it"
+        successor.check_epoch(second)
+        with pytest.raises(JobHeldError):
+            job_store.acquire(ELSEWHERE, 12 * S)
+        third = job_store.acquire(ELSEWHERE, 21 * S)
+        assert third > second
+        job_store.check_epoch(third)
+        with pytest.raises(FencedError):
+            successor.heartbeat(second, 22 * S)
+        job_store.heartbeat(third, 23 * S)
+
     def test_applications_are_apart(self, system: Any, job_store: Any) -> None:
         job_store.acquire(ELSEWHERE, 0)
         other = system.job_store("other")

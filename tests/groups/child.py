@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import headrace as hr
+from groups.attempts import VARIABLE, note_attempts
 from headrace import wiring
+from headrace.adapters.spark import dead_jvm
 from headrace.adapters.spark.engine import SparkEngine
+from headrace.driver import generation
 from headrace.driver.group import group_job
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.exchange.messages import decoded_plan
@@ -25,6 +28,7 @@ from headrace.worker.inline_engine import InlineEngine
 from support.forking import print_to_file, report_end, serve, trap_steps
 
 BOUND_S = 20.0
+ATTEMPTS = "attempts.jsonl"  # see `attempts`
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,9 @@ class Run:
     collector: str = ""
     to_the_last: bool = False  # by a grouper of its own
     on_spark: bool = False  # else rounds run in this very process
+    round_wait_s: float = generation.ROUND_WAIT_S
+    max_round_ms: int = 20_000
+    jvm_answer_s: float = dead_jvm.ANSWER_S_MAX
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -72,6 +79,7 @@ class Run:
             **places,
             "state_uri": f"{self.folder}/state",
             "trigger_interval_ms": 20,
+            "max_round_ms": self.max_round_ms,
             "idle_timeout_s": 0.2,
             "partition_check_interval_s": 0.2,
             "settle_time_s": 0.5,
@@ -82,7 +90,7 @@ class Run:
             "local_store_retention_s": self.retention_s,
             "zookeeper.session.timeout.ms": self.session_ms,
             "traces": "otel" if self.collector else "off",
-            **({"spark.master": "local[1]"} if self.on_spark else {}),
+            **({"spark.master": "local[1]", "spark.python.daemon.module": "groups.noting_daemon"} if self.on_spark else {}),
             **({"task_name_grouper": ToTheLast} if self.to_the_last else {}),
         }
 
@@ -107,10 +115,13 @@ def note_work(engine: type[InlineEngine | SparkEngine], run: Run) -> None:
 
 def engine_of(run: Run) -> InlineEngine | None:
     """The one that runs containers in this process, several at once where it has slots; None for Spark."""
+    who, file = f"{run.processor_id}/{os.getpid()}", f"{run.folder}/{ATTEMPTS}"
     if run.on_spark:
         note_work(SparkEngine, run)
+        os.environ[VARIABLE] = f"{who} {file}"
         return None
     note_work(InlineEngine, run)
+    note_attempts(who, file)
     engine = InlineEngine(run_container)
     engine.slots = run.slots
     return engine
@@ -158,6 +169,7 @@ def work(run: Run) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
     group_job.HELD_S = run.held_s
+    generation.ROUND_WAIT_S, dead_jvm.ANSWER_S_MAX = run.round_wait_s, run.jvm_answer_s
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector
     Numbering.slow_s = run.slow_s
     if run.is_deaf:

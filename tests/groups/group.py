@@ -10,14 +10,15 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from groups.child import Run, application
+from groups.attempts import Attempt, Hit, attempts_in, check_attempts, now_s
+from groups.child import ATTEMPTS, Run, application
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.state_files.files import StateFiles
 from support.broker import read_topic
@@ -45,7 +46,7 @@ class Group:
     processed: list[tuple[str, int]] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
-    asleep_since_s: dict[str, float] = field(default_factory=dict)
+    hits: dict[str, list[Hit]] = field(default_factory=dict)  # by incarnation
     sees_state: bool = True  # whether the state is where this process sees it
     hosts: dict[str, Children] = field(default_factory=dict)  # see `groups.hosts`; none: all are on this one
     sender: threading.Lock = field(default_factory=threading.Lock)  # one at a time sends: what two send has no order
@@ -73,13 +74,45 @@ class Group:
         """From now on its trap acts, when the step is reached next."""
         (self.folder / f"trap-{id_}").write_bytes(b"")
 
-    def kill(self, id_: str, number: int = signal.SIGKILL) -> int:
-        """By a signal; one that ends it is waited for."""
-        pid = self.pids[id_] if number != signal.SIGKILL else self.pids.pop(id_)
-        if number == signal.SIGSTOP:
-            self.asleep_since_s[f"{id_}/{pid}"] = time.clock_gettime(time.CLOCK_BOOTTIME)
-        os.kill(pid, number)
-        return self._server_of(id_).wait(pid) if number == signal.SIGKILL else 0
+    def kill(self, id_: str, number: int = signal.SIGKILL, victims: Sequence[int] = ()) -> int:
+        """By a signal, which its process gets, or the `victims`: processes below it, with it or without. A process that it ends
+        is waited for."""
+        pid = self.pids[id_]
+        if number == signal.SIGCONT:
+            self.note_woken(id_)
+        else:
+            self.note_hit(id_)
+        for one in victims or (pid,):
+            with suppress(ProcessLookupError):  # one below it may have ended with the one before
+                os.kill(one, number)
+        if number != signal.SIGKILL or (victims and pid not in victims):
+            return 0
+        return self._server_of(id_).wait(self.pids.pop(id_))
+
+    def note_hit(self, id_: str) -> None:
+        """Something has stopped or killed this processor, or a part of it."""
+        self.hits.setdefault(f"{id_}/{self.pids[id_]}", []).append(Hit(now_s()))
+
+    def note_woken(self, id_: str) -> None:
+        mine = self.hits.get(f"{id_}/{self.pids[id_]}", [])
+        mine[:] = [replace(hit, until_s=min(hit.until_s, now_s())) for hit in mine]
+
+    def await_worker(self, id_: str) -> int:
+        """Wait until a processor is in the midst of a round; the process that is at work."""
+        who, found = f"{id_}/{self.pids[id_]}", list[Attempt]()
+
+        def is_at_work() -> bool:
+            mine = [one for one in self.attempts() if one.who == who]
+            found[:] = [one for one in mine if one.began_s is not None and one.commits_s is None and one.ended_s is None]
+            return bool(found)
+
+        self.until(is_at_work)
+        return found[-1].pid
+
+    def attempts(self) -> list[Attempt]:
+        """All that were noted by now."""
+        file = Path(self.folder, ATTEMPTS)
+        return attempts_in(file) if file.exists() else []
 
     def await_end(self, id_: str) -> None:
         """Of one that is killed at a step."""
@@ -214,7 +247,9 @@ class Group:
                     assert values == sent, (output, key)
                 assert Counter(values) == Counter(sent), (output, key)
                 compared += len(rows)
-        return compared + self.check_work() + (self.check_files() if self.sees_state else 0)
+        attempts = check_attempts(self.attempts(), self.hits)
+        assert attempts, "none has noted what it did"
+        return compared + self.check_work() + attempts + (self.check_files() if self.sees_state else 0)
 
     def check_files(self) -> int:
         """That each file of the state is there that a checkpoint names, or a version that is kept."""
@@ -237,11 +272,11 @@ class Group:
         then: when it wakes it commits nothing of that, which the outputs show."""
         spans: dict[str, list[tuple[float, float, str]]] = {}
         for line in Path(self.folder, "work.jsonl").read_text().splitlines():
-            who, tasks, began_s, ended_s, _ = line.split(" ")
+            who, tasks, began, ended, _ = line.split(" ")
+            began_s, hits_s = float(began), [hit.since_s for hit in self.hits.get(who, ())]
+            end_s = min([float(ended), *(hit_s for hit_s in hits_s if hit_s > began_s)])
             for task in tasks.split(","):
-                slept_s = self.asleep_since_s.get(who, float("inf"))
-                end_s = slept_s if float(began_s) < slept_s else float(ended_s)
-                spans.setdefault(task, []).append((float(began_s), min(end_s, float(ended_s)), who))
+                spans.setdefault(task, []).append((began_s, end_s, who))
         for task, mine in spans.items():
             mine.sort()
             for one, after in pairwise(mine):

@@ -21,6 +21,7 @@ from headrace.core.group.state import Registration
 from headrace.errors import UnavailableError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
+from headrace.wiring.worker import entry
 from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
@@ -107,6 +108,7 @@ def test_one_that_zookeeper_does_not_answer_as_it_joins_waits_for_it(group: Grou
     group.send(20)
     run = group.run("a")
     monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
+    monkeypatch.setattr(entry, "ports_of", entry.ports_of)
     job = wiring.start(application(run), engine=engine_of(run))
     try:
         group.await_all()
@@ -313,3 +315,28 @@ def test_nothing_is_lost_or_doubled_whoever_is_killed_at_a_step_of_a_rebalance(g
     group.await_all()
     group.stop_all()
     assert group.check() >= 320
+
+
+@pytest.mark.parametrize("leaves", ["dies", pytest.param("stops", marks=pytest.mark.soak)])
+def test_one_that_led_before_leads_again(group: Group, leaves: str) -> None:
+    """It slept, and another led; now that one leaves, and it is the first in line."""
+    for id_ in "ab":
+        group.start(id_)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(40)
+    group.await_all()
+    group.kill("a", signal.SIGSTOP)
+    group.await_shares("b")
+    group.kill("a", signal.SIGCONT)
+    group.await_shares("a", "b")
+    group.send(40)
+    group.await_all()
+    (group.kill if leaves == "dies" else group.stop)("b")
+    group.await_shares("a")
+    group.start("b")
+    group.start("c")
+    group.await_shares(*"abc")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240

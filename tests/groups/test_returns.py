@@ -91,7 +91,7 @@ def test_a_spare_that_comes_and_goes_makes_no_job_model_and_says_why_it_has_no_t
         version, shares = group.version(), group.tasks_of()
         assert {len(tasks) for tasks in shares.values()} == {1}
         group.start("c")
-        group.until(lambda: "there are 2, and a, b have them: it is a spare" in group.waiting_for("c"))
+        group.until(lambda: "there are 2, and they are with a, b: it is a spare" in group.waiting_for("c"))
         time.sleep(PLANNED_S)
         for id_ in "cb":
             group.stop(id_)

@@ -54,9 +54,8 @@ class Held:
         self._await_stop()
 
     def _await_stop(self) -> None:
-        pid = self.group.pids[self.id]
-        wait_until_stopped(pid)
-        self.group.asleep_since_s[f"{self.id}/{pid}"] = time.clock_gettime(time.CLOCK_BOOTTIME)
+        wait_until_stopped(self.group.pids[self.id])
+        self.group.note_hit(self.id)
 
     def start(self, id_: str, **options: Any) -> None:
         self.group.start(id_, run_s=300.0, **options)

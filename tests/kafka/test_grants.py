@@ -179,8 +179,8 @@ def test_one_that_gets_a_task_works_on_until_it_begins_with_both(group: Group) -
     processor = group.system.processor_store(group.name)
     processor.begin(103, model, "b")
     assert processor.recover(103, None) == {A: moved, B: late}
+    orphan.begin()
     with pytest.raises(RoundFailedError):
-        orphan.begin()
         group.finish(orphan, never)
     after = group.commit(late, 103, 1)
     assert store.checkpoints() == {A: moved, B: after}

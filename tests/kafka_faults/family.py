@@ -29,14 +29,28 @@ class Family:
 
 
 def family_of(driver: int) -> Family:
-    parents = {int(folder.name): fields for folder in Path("/proc").glob("[0-9]*") if (fields := _stat(int(folder.name)))}
-    below: dict[int, list[int]] = {}
-    for pid, fields in parents.items():
-        if fields[0] != "Z":
-            below.setdefault(int(fields[1]), []).append(pid)
+    below = _children()
     jvms = _named("org.apache.spark.deploy.SparkSubmit", below.get(driver, ()))
     daemons = tuple(daemon for jvm in jvms for daemon in _named("pyspark.worker", below.get(jvm, ())))
     return Family(driver, next(iter(jvms), None), daemons, tuple(pid for one in daemons for pid in sorted(below.get(one, ()))))
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process and all below it, each before its children."""
+    below, found = _children(), [pid]
+    for one in found:
+        found += below.get(one, ())
+    return found
+
+
+def _children() -> dict[int, list[int]]:
+    """Of each process those that it has started, and that have not ended."""
+    known = {int(folder.name): fields for folder in Path("/proc").glob("[0-9]*") if (fields := _stat(int(folder.name)))}
+    found: dict[int, list[int]] = {}
+    for pid, fields in known.items():
+        if fields[0] != "Z":
+            found.setdefault(int(fields[1]), []).append(pid)
+    return found
 
 
 def busy_workers(driver: int) -> list[int]:

@@ -19,7 +19,7 @@ NOT_RUN = {
     "docs/benchmarks.md": 15,
     "docs/deploy.md": 5,
     "docs/from-kafka-streams.md": 1,
-    "docs/groups.md": 6,
+    "docs/groups.md": 7,
     "docs/kafka.md": 2,
     "docs/operations.md": 7,
     "docs/quickstart.md": 1,

@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from headrace.adapters.spark import dead_jvm
+from headrace.exchange.engine import ENGINE_LOST
+
 SCRIPT = Path(__file__).with_name("dying_jvm.py")
 KILLED_AT_ITS_START = """
 import os, signal, sys
 import headrace as hr
 from headrace.adapters.spark import gateway
 
-connected, when = gateway._connected, sys.argv[1]
+started, connected, when = gateway._has_started, gateway._connected, sys.argv[1]
+
+def killed_at_once(process, file):
+    if when == "before it says where it is":
+        process.kill()
+        process.wait()
+        return False
+    return started(process, file)
 
 def killed(address):
     if when == "before it is connected":
@@ -28,7 +38,7 @@ def killed(address):
         os.kill(gateway._jvms[-1].pid, signal.SIGKILL)
     return found
 
-gateway._connected = killed
+gateway._has_started, gateway._connected = killed_at_once, killed
 app = hr.App("job", "log:./data")
 app.stream("in", key=hr.String(), value=hr.String()).to("out")
 with hr.open_system("log:./data") as system:
@@ -38,7 +48,7 @@ try:
     app.run(until="caught-up", progress=False)
 except hr.SetupError as error:
     print(error.message)
-gateway._connected = connected
+gateway._has_started, gateway._connected = started, connected
 app.run(until="caught-up", progress=False)
 print("caught up")
 """
@@ -66,7 +76,13 @@ def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goe
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("when", ["before it is connected", pytest.param("behind that", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "before it says where it is",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("before it is connected", "behind that")),
+    ],
+)
 def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has_another(tmp_path: Path, when: str) -> None:
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", KILLED_AT_ITS_START, when]
@@ -75,3 +91,33 @@ def test_a_jvm_that_is_killed_while_spark_starts_is_named_and_the_next_start_has
     assert re.fullmatch(r"Spark's JVM, process \d+, was killed by SIGKILL while it started", first), done.stderr
     assert second == "caught up"
     assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_jvm_that_does_not_answer_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_jvm, "ANSWER_S_MAX", 1.0)
+    process = subprocess.Popen(["sleep", "60"])
+
+    def call() -> None:
+        process.wait()
+        raise ConnectionRefusedError("connection refused")  # as py4j does then
+
+    with pytest.raises(ConnectionRefusedError) as caught:
+        dead_jvm.call_or_kill(call, process)
+    lost = dead_jvm.lost_engine(caught.value, process)
+    assert lost is not None and lost.error_class == ENGINE_LOST
+    assert lost.message == f"Spark's JVM, process {process.pid}, has not answered for 1 s and was killed"
+
+
+def test_a_jvm_that_answers_is_left_alone() -> None:
+    def refuse() -> None:
+        raise ValueError("no such job")
+
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        dead_jvm.call_or_kill(lambda: None, process)
+        with pytest.raises(ValueError, match="no such job"):
+            dead_jvm.call_or_kill(refuse, process)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

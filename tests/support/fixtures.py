@@ -11,8 +11,9 @@ import pytest
 from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 from headrace.errors import SetupError
 from support.children import Children
+from support.ensembles import Ensemble
 from support.world import Place, World
-from support.zookeepers import MemoryPlace, RealPlace
+from support.zookeepers import MemoryPlace, RealPlace, delete_nodes
 
 
 @pytest.fixture(scope="session")
@@ -110,3 +111,27 @@ def real_zookeeper(
 def zookeeper(request: pytest.FixtureRequest) -> Any:
     """Each of the implementations of the port `headrace.coordination`."""
     return MemoryPlace() if request.param == "memory" else request.getfixturevalue("real_zookeeper")
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble() -> Iterator[Ensemble | str]:
+    """One ensemble for all tests of a run, or why there is none. A test may kill its servers."""
+    try:
+        ensemble = Ensemble()
+    except SetupError as error:
+        yield str(error)
+        return
+    try:
+        yield ensemble
+    finally:
+        ensemble.stop()
+
+
+@pytest.fixture
+def ensemble(zookeeper_ensemble: Ensemble | str, without_server: Callable[[str, str], NoReturn]) -> Ensemble:
+    """All of its servers serve, without the nodes of the test before."""
+    if isinstance(zookeeper_ensemble, str):
+        without_server("ZooKeeper", zookeeper_ensemble)
+    zookeeper_ensemble.start()
+    delete_nodes(zookeeper_ensemble.address)
+    return zookeeper_ensemble

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 BROKER_FIXTURES = ("kafka_server", "broker", "own_broker", "on_kafka")
-ZOOKEEPER_FIXTURES = ("zookeeper_server", "real_zookeeper", "own_zookeeper")
+ZOOKEEPER_FIXTURES = ("zookeeper_server", "real_zookeeper", "own_zookeeper", "ensemble")
 MEMORY = Path("/dev/shm")  # an fsync costs nothing there, and milliseconds on a disk
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -96,12 +96,14 @@ def forbid_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from headrace.adapters.kafka_server.cluster import Cluster
     from headrace.adapters.zookeeper_server.server import ZooKeeperServer
+    from support.ensembles import Ensemble
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         pytest.fail("a test of the tier `unit` starts a server: mark it `kafka`, `spark` or `chaos`")
 
     monkeypatch.setattr(Cluster, "start", refuse)
     monkeypatch.setattr(ZooKeeperServer, "start", refuse)
+    monkeypatch.setattr(Ensemble, "start", refuse)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
 
 

@@ -122,13 +122,7 @@ class RealPlace:
 
     def delete_all(self) -> None:
         """Nothing of the test before is left, nor of its user's."""
-        client = KazooClient(f"127.0.0.1:{self.server.port}", auth_data=[("digest", USER)])
-        client.start(WAIT_S_MAX)
-        for name in client.get_children("/"):
-            if name != "zookeeper":
-                client.delete(f"/{name}", recursive=True)
-        client.stop()
-        client.close()
+        delete_nodes(f"127.0.0.1:{self.server.port}")
 
     def close(self) -> None:
         for wire in self._wires.values():
@@ -139,12 +133,26 @@ class RealPlace:
             wire.close()
 
 
-class Wire:
-    """A loopback port that leads to another one, until it is cut: then nothing comes through, and connections are refused."""
+def delete_nodes(servers: str) -> None:
+    """All, of tests' user too."""
+    client = KazooClient(servers, auth_data=[("digest", USER)])
+    client.start(WAIT_S_MAX)
+    for name in client.get_children("/"):
+        if name != "zookeeper":
+            client.delete(f"/{name}", recursive=True)
+    client.stop()
+    client.close()
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+
+class Wire:
+    """A loopback port that leads to another one, until it is cut: then nothing comes through, and connections are refused; or
+    until it is held: connections stay then. `patience_s`: for so long it tries to reach the other one."""
+
+    def __init__(self, port: int, patience_s: float = 0.0) -> None:
+        self._target, self._patience_s = port, patience_s
         self._open, self._unanswered = True, 0
+        self._flows = threading.Event()
+        self._flows.set()
         self._ends: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -152,6 +160,7 @@ class Wire:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self) -> None:
+        self._flows.set()
         with self._lock:
             self._open = False
             for end in self._ends:
@@ -160,6 +169,10 @@ class Wire:
 
     def heal(self) -> None:
         self._open = True
+        self._flows.set()
+
+    def hold(self) -> None:
+        self._flows.clear()
 
     def silence(self, connections: int) -> None:
         """So many connections are taken from now on and not answered, as by a server that has just started."""
@@ -180,10 +193,7 @@ class Wire:
                 with self._lock:
                     self._ends.add(near)
                 continue
-            try:
-                far = socket.create_connection(("127.0.0.1", self._target), 5) if self._open else None
-            except OSError:
-                far = None
+            far = self._connection()
             if far is None:
                 near.close()
                 continue
@@ -193,9 +203,21 @@ class Wire:
             for ends in ((near, far), (far, near)):
                 threading.Thread(target=self._carry, args=ends, daemon=True).start()
 
+    def _connection(self) -> socket.socket | None:
+        end_s = time.monotonic() + self._patience_s
+        while self._open:
+            try:
+                return socket.create_connection(("127.0.0.1", self._target), 5)
+            except OSError:
+                if time.monotonic() >= end_s:
+                    break
+                time.sleep(0.02)
+        return None
+
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                self._flows.wait()
                 target.sendall(data)
         for end in (source, target):
             with suppress(OSError):

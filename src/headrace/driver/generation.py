@@ -38,6 +38,7 @@ LOG = logging.getLogger("headrace.job")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
+LONG_SHARE = 0.1  # of that time: a round that takes longer is said to
 
 
 class Generation(ShownRounds):
@@ -117,8 +118,10 @@ class Generation(ShownRounds):
         self._stopping.set()
         self._ending.set()
         self.wake()
-        for name, planned in list(self._current.items()):
+        running = list(self._current.items())
+        for name, planned in running:
             self.runners[name].stop_round(planned)
+        for _, planned in running:  # an engine that hangs takes long to answer
             self._engine.cancel(str(planned.id))
 
     def yield_soon(self, merging: Mapping[str, Recut] | None = None) -> None:
@@ -162,16 +165,21 @@ class Generation(ShownRounds):
     def current_text(self) -> str:
         return ", ".join(str(planned.id) for planned in self._current.values()) or "no round"
 
-    def cancel_hung_rounds(self) -> None:
-        """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
-        now_s = time.monotonic()
+    def look_at_long_rounds(self) -> None:
+        """Say of rounds that take long when they are given up. Cancel those whose worker does not answer (it may be stopped, or
+        wait for ever): they are tried again."""
         for name, planned in list(self._current.items()):
-            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].terms.place.max_round_s)
-            if now_s - self._began_s.get(name, now_s) > bound_s:
+            runner, now_s = self.runners[name], time.monotonic()
+            lasts_s, bound_s = now_s - self._began_s[name], max(ROUND_WAIT_S, 30 * runner.terms.place.max_round_s)
+            if lasts_s > bound_s:
                 LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
-                self.runners[name].stop_round(planned)
+                runner.stop_round(planned)
                 self._engine.cancel(str(planned.id))
+            elif lasts_s > LONG_SHARE * bound_s:
+                told = f"which has run for {lasts_s:.0f} s, and is given up after {bound_s:.0f} s"
+                self._waiting_for[name] = f"{_described(runner, planned)}, {told}"
+                self.publish(runner)
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
@@ -286,8 +294,9 @@ class Generation(ShownRounds):
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
         """Run and commit a round; False if it failed in a way that another try may fix."""
         name = runner.sub.name
+        self._began_s[name] = time.monotonic()
         self._current[name] = planned
-        self._waiting_for[name] = f"round {runner.progress.rounds + 1}, {planned.id} in messages"
+        self._waiting_for[name] = _described(runner, planned)
         self.publish(runner)  # before it: it may take long
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
@@ -319,7 +328,6 @@ class Generation(ShownRounds):
             raise
 
     def _run(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
-        self._began_s[runner.sub.name] = time.monotonic()
         self.maintenance.began(runner)
         self._pauses.begins(runner.sub.title)
         summaries = runner.run(planned)
@@ -383,3 +391,7 @@ class Generation(ShownRounds):
             self._waiting_for[runner.sub.name] = f"the system: {error.message}"
 
         return when_answered(what, ask, self._ending, refused)
+
+
+def _described(runner: SubTopologyRunner, planned: PlannedRound) -> str:
+    return f"round {runner.progress.rounds + 1}, {planned.id} in messages"

@@ -332,7 +332,7 @@ class Job(RunningJob):
                 self._fail(error)
             except Exception as error:
                 LOG.warning("heartbeat: %s", error)
-            self._generation.cancel_hung_rounds()
+            self._generation.look_at_long_rounds()
 
     def _keep_tidy(self) -> None:
         """At once too: versions of the state that the plan began with are to be kept."""

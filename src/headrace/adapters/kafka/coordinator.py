@@ -116,8 +116,9 @@ class Coordinator:
             ) from None
 
     def close(self) -> None:
+        """Write no more until the id is taken again."""
         with self._lock:
-            self._producer = None
+            self._producer, self._fenced = None, False
 
 
 def taken_over(application: str) -> FencedError:

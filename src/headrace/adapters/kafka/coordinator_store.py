@@ -188,6 +188,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
         except FencedError:
             pass
         finally:
+            self.step_down(epoch)
+
+    def step_down(self, epoch: int) -> None:
+        if epoch == self._epoch:
             self._held = None
             self._system.own_topics.driven.discard(self.application)
             self._coordinator.close()

@@ -117,6 +117,10 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
         with self._catalog.write() as db:
             db.execute("UPDATE jobs SET holder = NULL WHERE application = ? AND epoch = ?", (self.application, epoch))
 
+    def step_down(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            self._epoch = None
+
     def holder(self) -> DriverLease | None:
         row = self._one("SELECT holder, heartbeat_us FROM jobs WHERE application = ?")
         return None if row is None else _holder(*row)

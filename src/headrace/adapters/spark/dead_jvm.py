@@ -1,13 +1,17 @@
-"""Spark's JVM that has ended by itself: knowing it, saying it in a line, and letting another be started after it. The kernel
-ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to every call, with
-stacks of Python and py4j, and would be given to the next who asks this process for Spark."""
+"""Spark's JVM that has ended by itself, or hangs: knowing it, saying it in a line, and letting another be started after it. The
+kernel ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to every call,
+with stacks of Python and py4j, and would be given to the next who asks this process for Spark. To one that hangs every call is
+for ever."""
 
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +19,11 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from headrace.exchange.engine import ENGINE_LOST, EngineFailure
 
+LOG = logging.getLogger("headrace.job")
+ANSWER_S_MAX = 60.0  # for what it does at once; its longest collection of garbage is shorter
+_LOOK_S = 0.5
 _END_S = 2.0  # its connections end a moment before the process does
+_hung: set[int] = set()  # JVMs that were killed because they did not answer
 
 
 def lost_engine(error: BaseException, process: Any) -> EngineFailure | None:
@@ -29,13 +37,51 @@ def lost_engine(error: BaseException, process: Any) -> EngineFailure | None:
         code = process.wait(_END_S)
     except subprocess.TimeoutExpired:
         return None
-    return EngineFailure(f"Spark's JVM, process {process.pid}, {_end_of(code)}", error_class=ENGINE_LOST)
+    how = f"{_silent()} and was killed" if process.pid in _hung else end_of(code)
+    return EngineFailure(f"Spark's JVM, process {process.pid}, {how}", error_class=ENGINE_LOST)
 
 
-def _end_of(code: int) -> str:
+def call_or_kill(call: Callable[[], object], process: Any) -> None:
+    """Call the JVM for what it does at once, and raise what that raises. One that does not answer is killed: who waits for it
+    waits for good. `process`: as in `lost_engine`; without it the call is left alone."""
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work, name="headrace-jvm-call", daemon=True)
+    thread.start()
+    if not _has_ended(thread) and process is None:
+        LOG.warning("Spark's JVM %s", _silent())
+    elif thread.is_alive():
+        LOG.error("Spark's JVM, process %d, %s: it is killed", process.pid, _silent())
+        _hung.add(process.pid)
+        process.kill()
+        thread.join(_END_S)
+    for error in raised:
+        raise error
+
+
+def _silent() -> str:
+    return f"has not answered for {ANSWER_S_MAX:g} s"
+
+
+def _has_ended(thread: threading.Thread) -> bool:
+    """Whether it does in time: counted, and not by the clock, which runs on while this process is stopped with the JVM."""
+    for _ in range(math.ceil(ANSWER_S_MAX / _LOOK_S)):
+        thread.join(_LOOK_S)
+        if not thread.is_alive():
+            return True
+    return False
+
+
+def end_of(code: int) -> str:
     """How a process ended, by its exit code as Python gives it.
 
-    >>> _end_of(-9), _end_of(3)
+    >>> end_of(-9), end_of(3)
     ('was killed by SIGKILL', 'ended with exit code 3')
     """
     if code >= 0:

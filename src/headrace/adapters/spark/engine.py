@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.adapters.spark import columns, kafka_rows
-from headrace.adapters.spark.dead_jvm import forget, lost_engine
+from headrace.adapters.spark.dead_jvm import call_or_kill, forget, lost_engine
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows, text_of
@@ -53,6 +53,7 @@ class SparkEngine:
         self._kafka_options = kafka_options
         self._session = session
         self._context = session.sparkContext
+        self._jvm = getattr(self._context._gateway, "proc", None)  # its process, where this one has started it
         self._functions = functions
         self._stop_session, self._closed = stop_session, closed
         self._is_lost = False
@@ -177,7 +178,7 @@ class SparkEngine:
         return failure if known else EngineFailure(in_one_line(error, failure))
 
     def _failure_of(self, error: BaseException) -> EngineFailure:
-        lost = lost_engine(error, getattr(self._context._gateway, "proc", None))
+        lost = lost_engine(error, self._jvm)
         self._is_lost = self._is_lost or lost is not None
         return lost or failure_of(error)
 
@@ -187,7 +188,7 @@ class SparkEngine:
     def _cancel_group(self, group: str) -> None:
         try:
             # What the round would start later too: between two jobs of a user's function nothing is there to cancel.
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+            call_or_kill(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group), self._jvm)
         except Exception as error:
             if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
                 raise

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from headrace.adapters.spark.dead_jvm import forget_gateway, lost_engine
+from headrace.adapters.spark.dead_jvm import end_of, forget_gateway, lost_engine
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
@@ -73,6 +73,9 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
         with suppress(ImportError):  # PySpark does at the first list that it hands to Java; here it waits anyway
             importlib.import_module("pyspark.testing.utils")
         if not _has_started(process, folder / "address"):
+            if process.returncode < 0:
+                killed = f"Spark's JVM, process {process.pid}, {end_of(process.returncode)} while it started"
+                raise SetupError(killed, "start again; is there memory for it?")
             raise SetupError(
                 f"Spark's JVM ended while it started, with exit code {process.returncode}: {secrets.cleaned(errors.reason())}",
                 "a wrong `spark.*` setting is the usual reason",

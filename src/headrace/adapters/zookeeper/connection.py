@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.adapters.zookeeper.tls import SETTINGS as TLS_SETTINGS
+from headrace.adapters.zookeeper.tls import Tls, tls_of
 from headrace.core.secrets import Secrets, secret_values
 from headrace.errors import ConfigError
 
@@ -17,13 +19,14 @@ _EXAMPLE = "such as zookeeper://localhost:2181/headrace, or zookeeper://a:2181,b
 _MECHANISMS = ("DIGEST-MD5", "GSSAPI", "PLAIN")
 SETTINGS = (
     "connect.timeout.ms", "digest.password", "digest.username", "operation.timeout.ms", "sasl.mechanism", "sasl.password",
-    "sasl.principal", "sasl.service", "sasl.username", "session.timeout.ms",
+    "sasl.principal", "sasl.service", "sasl.username", "session.timeout.ms", *TLS_SETTINGS,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach ZooKeeper. `digest`: `user:password`; `sasl`: what kazoo's client takes. Neither: nodes are open to all."""
+    """How to reach ZooKeeper. `digest`: `user:password`; `sasl`: what kazoo's client takes. Neither: nodes are open to all.
+    `tls` None: none of what is sent is encrypted."""
 
     servers: str
     root: str
@@ -33,6 +36,7 @@ class Connection:
     digest: str | None = field(default=None, repr=False)
     sasl: Mapping[str, str] | None = field(default=None, repr=False)
     secrets: Secrets = field(default_factory=Secrets)
+    tls: Tls | None = None
 
     @property
     def is_protected(self) -> bool:
@@ -61,6 +65,7 @@ def connection_of(url: str, zookeeper: Mapping[str, str]) -> Connection:
         digest,
         sasl,
         Secrets([*secret_values(zookeeper), *([digest] if digest is not None else [])]),
+        tls_of(zookeeper),
     )
 
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kazoo import exceptions
 from kazoo.client import KazooClient, KazooState, TransactionRequest
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Connect
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Permissions
 
 from headrace.adapters.zookeeper.connection import Connection
+from headrace.adapters.zookeeper.handler import LOG, Handler, end
 from headrace.coordination import (
     COMMIT_BYTES_MAX,
     Check,
@@ -35,10 +35,8 @@ from headrace.coordination import (
 )
 from headrace.errors import DEFECT, ConfigError, NotSupportedError, StorageError, UnavailableError
 
-LOG = logging.getLogger("headrace.zookeeper")
-CLOSE_S_MAX = 5.0
 HANDSHAKES_MAX = 5  # closed by the server, one after the other
-HANDSHAKE_SHARE = 1 / 4  # of the session's time: an answer that never comes leaves time to ask again
+ANSWER_SHARE = 1 / 4  # of the session's time: an answer that never comes leaves time to ask another server
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2}
 _REASONS: dict[type[Exception], Reason] = {
     exceptions.NodeExistsError: "exists",
@@ -65,7 +63,7 @@ class KazooTree:
         self._connection = connection
         self._timeout_s = connection.session_timeout_s
         self._session: int | None = None
-        self._closed = False
+        self._closed = self._was_open = False
         self._lock = threading.Lock()
         self._connected = threading.Condition()
         self._changed = threading.Event()
@@ -80,8 +78,12 @@ class KazooTree:
     def session_timeout_s(self) -> float:
         return self._timeout_s
 
+    @property
+    def _answer_s(self) -> float:
+        return self._timeout_s * ANSWER_SHARE
+
     def open(self) -> None:
-        """Connect. `UnavailableError` if no server answers, `ConfigError` if the credentials are refused."""
+        """Connect. `UnavailableError` if no server answers, `ConfigError` if the credentials are refused, or a certificate."""
         bound_s, root = self._connection.connect_timeout_s, self._connection.root
         try:
             self._answer(lambda client: client.exists_async(root), bound_s, path=root)
@@ -92,6 +94,7 @@ class KazooTree:
                     "check zookeeper.sasl.mechanism, .username and .password, and that the server has this user",
                 ) from None
             raise
+        self._was_open = True
         if not self._connection.is_protected:
             LOG.warning(
                 "%s: nodes can be read and written by anyone who reaches it; to protect them set zookeeper.digest.username and "
@@ -105,8 +108,8 @@ class KazooTree:
     def read_all(self, paths: Sequence[str], *, watch: bool = False) -> tuple[TreeNode | None, ...]:
         on_watch = self._on_watch if watch else None
 
-        def requested(client: KazooClient) -> _All:
-            return _All([client.get_async(path, watch=on_watch) for path in paths])
+        def requested(client: KazooClient) -> _Fresh:
+            return _Fresh(client, (client.get_async(path, watch=on_watch) for path in paths))
 
         found = self._answer(requested, self._connection.operation_timeout_s, path=paths[0]) if paths else ()
         return tuple(
@@ -116,8 +119,8 @@ class KazooTree:
     def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:
         on_watch = self._on_watch if watch else None
 
-        def requested(client: KazooClient) -> _All:
-            return _All([client.get_children_async(path, watch=on_watch)])
+        def requested(client: KazooClient) -> _Fresh:
+            return _Fresh(client, (client.get_children_async(path, watch=on_watch) for _ in range(1)))
 
         (found,) = self._answer(requested, self._connection.operation_timeout_s, path=path)
         return tuple(sorted(found or ()))
@@ -159,7 +162,7 @@ class KazooTree:
                 return
             self._closed = True
         self._session = None
-        _end(self._client)
+        end(self._client)
 
     def refuse_open_nodes(self, paths: Sequence[str]) -> None:
         """`ConfigError` for one that is there and may be changed by anyone, though credentials are given: another process could
@@ -167,8 +170,8 @@ class KazooTree:
         if not self._connection.is_protected:
             return
 
-        def requested(client: KazooClient) -> _All:
-            return _All([client.get_acls_async(path) for path in paths])
+        def requested(client: KazooClient) -> _Fresh:
+            return _Fresh(client, (client.get_acls_async(path) for path in paths))
 
         for path, found in zip(
             paths, self._answer(requested, self._connection.operation_timeout_s, path=paths[0]), strict=True
@@ -188,7 +191,7 @@ class KazooTree:
         client = KazooClient(
             hosts=given.servers,
             timeout=given.session_timeout_s,
-            handler=_QuietHandler(),
+            handler=Handler(given.tls, lambda: self._answer_s),
             default_acl=CREATOR_ALL_ACL if given.is_protected else OPEN_ACL_UNSAFE,
             auth_data=[("digest", given.digest)] if given.digest is not None else None,
             sasl_options=dict(given.sasl) if given.sasl is not None else None,
@@ -204,17 +207,21 @@ class KazooTree:
         """Learn the timeout that is granted, which kazoo keeps to itself. And a server that has come back empty closes each
         connection of who has seen more than it has, for ever: after some of these be one who has seen nothing. And one that
         has just started may take a connection and never answer it; kazoo would wait until the session has ended."""
-        handshake, refused = client._connection._invoke, 0
-        answer_s = self._connection.session_timeout_s * HANDSHAKE_SHARE
+        handshake, refused, handler = client._connection._invoke, 0, client.handler
 
         def invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
             nonlocal refused
-            timeout = min(timeout, answer_s)
+            timeout = min(timeout, self._answer_s)
             if not isinstance(request, Connect):
                 return handshake(timeout, request, xid)
             refused += 1
-            answer = handshake(timeout, request, xid)
+            try:
+                answer = handshake(timeout, request, xid)
+            except exceptions.ConnectionDropped as error:
+                handler.hear_of_failure(error.__context__)
+                raise
             refused = 0
+            handler.hear_of_success()
             if answer[0].time_out > 0:
                 self._timeout_s = answer[0].time_out / 1000
             return answer
@@ -253,7 +260,7 @@ class KazooTree:
                 )
             if self._client.handler.has_ended:  # kazoo has given up
                 self._client, former = self._new_client(), self._client
-                _end(former)
+                end(former)
             client = self._client
         with self._connected:
             while not (client.connected and self._session is not None):
@@ -262,8 +269,15 @@ class KazooTree:
                     raise KazooTimeoutError
                 if client.handler.has_ended:  # it tries for ever, but where the login has failed
                     raise exceptions.AuthFailedError
+                self._refuse_at_start(client.handler)
                 self._connected.wait(min(left_s, 0.1))
         return client
+
+    def _refuse_at_start(self, handler: Handler) -> None:
+        """Where TLS has failed with as many servers as there are, for a reason that stays. One that was open waits."""
+        servers = self._connection.servers.count(",") + 1
+        if not self._was_open and handler.finals >= servers and (failure := handler.failure) is not None:
+            raise failure
 
     def _answer(
         self, requested: Callable[[KazooClient], Any], bound_s: float, *, path: str = "", is_commit: bool = False
@@ -273,18 +287,33 @@ class KazooTree:
         end_s = time.monotonic() + bound_s
         while True:
             try:
-                return requested(self._connected_client(end_s)).get(timeout=max(0.01, end_s - time.monotonic()))
+                return self._asked(requested, end_s, bound_s if is_commit else self._answer_s)
             except _LOST as error:
-                has_ended = isinstance(error, (KazooTimeoutError, exceptions.AuthFailedError))
+                has_ended = isinstance(error, exceptions.AuthFailedError)
                 if is_commit or has_ended or time.monotonic() >= end_s or self._closed:
-                    raise UnavailableError(
-                        f"{self.name} gave no answer within {bound_s:g} s" if not isinstance(error, exceptions.AuthFailedError)
-                        else f"{self.name} ended the connection at the login",
-                        "check that it runs, that its address and port are right, and the network between",
-                    ) from error  # fmt: skip
+                    raise self._unavailable(bound_s, has_ended) from error
                 time.sleep(0.02)
             except exceptions.KazooException as error:
                 raise self._error_of(error, path) from None
+
+    def _asked(self, requested: Callable[[KazooClient], Any], end_s: float, patience_s: float) -> Any:
+        """A server that is connected and says nothing for `patience_s` is left for another one."""
+        client = self._connected_client(end_s)
+        connection = client.handler.connection
+        try:
+            return requested(client).get(timeout=max(0.01, min(end_s - time.monotonic(), patience_s)))
+        except KazooTimeoutError:
+            client.handler.cut(connection)
+            raise
+
+    def _unavailable(self, bound_s: float, has_ended: bool) -> UnavailableError:
+        usual = "check that it runs, that its address and port are right, and the network between"
+        if has_ended:
+            return UnavailableError(f"{self.name} ended the connection at the login", usual)
+        failure = self._client.handler.failure
+        if failure is None:
+            return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s", usual)
+        return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s: {failure.message}", failure.hint)
 
     def _error_of(self, error: Exception, path: str) -> Exception:
         if isinstance(error, _DENIED):
@@ -299,14 +328,18 @@ class KazooTree:
         )
 
 
-class _All:
-    """The answers to several requests; None for a node that is not there."""
+class _Fresh:
+    """The answers to several requests; None for a node that is not there. A server may be behind the others, and not know it:
+    it first syncs with the one that leads, and answers no request of this client before."""
 
-    def __init__(self, requests: Sequence[Any]) -> None:
-        self._requests = requests
+    def __init__(self, client: KazooClient, requests: Iterable[Any]) -> None:
+        """`requests` are sent as they are taken: behind the first."""
+        self._sync = client.sync_async("/")
+        self._requests = list(requests)
 
     def get(self, timeout: float) -> list[Any]:
         end_s = time.monotonic() + timeout
+        self._sync.get(timeout=timeout)
         found = []
         for request in self._requests:
             try:
@@ -314,23 +347,6 @@ class _All:
             except exceptions.NoNodeError:
                 found.append(None)
         return found
-
-
-class _QuietHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, without a stack on the terminal where one ends. `has_ended`: the one that keeps the connection."""
-
-    has_ended = False
-
-    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        def run() -> None:
-            try:
-                func(*args, **kwargs)
-            except Exception as error:
-                LOG.debug("the thread of the ZooKeeper client ended: %s", type(error).__name__)
-            finally:
-                self.has_ended = True
-
-        return super().spawn(run)
 
 
 def _add(transaction: TransactionRequest, operation: Operation) -> None:
@@ -343,16 +359,3 @@ def _add(transaction: TransactionRequest, operation: Operation) -> None:
     elif isinstance(operation, Check):
         transaction.check(operation.path, version=operation.version)
 
-
-def _end(client: KazooClient) -> None:
-    """End the session, in a thread: kazoo may wait for long for a server that does not answer."""
-
-    def end() -> None:
-        with suppress(Exception):  # what it says matters no more
-            client.stop()
-        with suppress(Exception):
-            client.close()
-
-    thread = threading.Thread(target=end, name="zookeeper-close", daemon=True)
-    thread.start()
-    thread.join(CLOSE_S_MAX)

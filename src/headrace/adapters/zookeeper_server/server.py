@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -35,7 +36,7 @@ _JARS = (
     "audience-annotations-", "jline-2", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "metrics-core-", "netty-",
     "slf4j-api-", "snappy-java-", "zookeeper-",
 )  # fmt: skip
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -112,7 +113,7 @@ class ZooKeeperServer:
             self._folder = Path(tempfile.mkdtemp(prefix="headrace-zookeeper-"))
             self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         try:
-            self._start_first_time([str(java), *_JAVA_OPTIONS], jars)
+            self._start_first_time([str(java), *JAVA_OPTIONS], jars)
         except BaseException:
             self.stop()
             raise
@@ -211,7 +212,7 @@ class ZooKeeperServer:
 
     def _wait_until_ready(self) -> None:
         process, end = self._running(), time.monotonic() + START_S_MAX
-        while not _answers(self.port):
+        while not mode_of(self.port):
             if process.pid is None or time.monotonic() > end:
                 what = "it ended" if process.pid is None else f"no answer in {START_S_MAX:.0f} seconds"
                 raise SetupError(
@@ -221,11 +222,13 @@ class ZooKeeperServer:
             time.sleep(_POLL_S)
 
 
-def _answers(port: int) -> bool:
-    """Whether it serves: a port that is open says less."""
+def mode_of(port: int) -> str:
+    """Of the server at this port: `standalone`, or `leader` or `follower` of an ensemble; empty where it does not serve (a
+    port that is open says less)."""
     with suppress(OSError), socket.create_connection((HOST, port), _ANSWER_S_MAX) as connection:
         connection.settimeout(_ANSWER_S_MAX)
         connection.sendall(b"srvr")
         with connection.makefile("rb") as answer:
-            return b"Mode:" in answer.read(4096)
-    return False
+            found = re.search(rb"^Mode: (\w+)", answer.read(4096), re.MULTILINE)
+            return "" if found is None else found[1].decode()
+    return ""

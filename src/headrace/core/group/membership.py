@@ -118,9 +118,9 @@ def without_tasks_text(tasks: int, holders: Collection[str]) -> str:
     """Why a processor that may have tasks has none, for people. `tasks`: how many there are; `holders`: who has them.
 
     >>> without_tasks_text(2, ["b", "a"])
-    'there are 2, and a, b have them: it is a spare until a job model has some for it'
+    'there are 2, and they are with a, b: it is a spare until a job model has some for it'
     """
-    return f"there are {tasks:,}, and {few(sorted(holders))} have them: it is a spare until a job model has some for it"
+    return f"there are {tasks:,}, and they are with {few(sorted(holders))}: it is a spare until a job model has some for it"
 
 
 def must_step_back(members: Collection[GroupMember], sequence: int, active_code: str | None) -> bool:

@@ -112,16 +112,18 @@ class GroupCoordinator:
         self._leading.write_run(self.run)
 
     def end(self, *, is_last: bool) -> None:
-        """Lead no more. `is_last`: no other processor is there. Then, and where the run has ended for all, the application is
-        given back."""
+        """Lead no more; this processor may lead again later. `is_last`: no other processor is there. Then, and where the run
+        has ended for all, the application is given back."""
         self._ended.set()
         with self._holding:
             self._requests.end_preparation()
-            if is_last or self.run.has_ended:
-                try:
+            try:
+                if is_last or self.run.has_ended:
                     self._store.release(self._epoch)
-                except HeadraceError as error:
-                    LOG.warning("could not give the application back: %s", error.message)
+            except HeadraceError as error:
+                LOG.warning("could not give the application back: %s", error.message)
+            finally:
+                self._store.step_down(self._epoch)
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
@@ -214,9 +216,9 @@ class GroupCoordinator:
             awaited, lost = sorted(away & state.awaited), sorted(away - state.awaited)
             if awaited:
                 wait_s = self._settings.return_wait_s
-                self._say(f"{', '.join(awaited)} is away: its tasks wait for it for {wait_s:g} s, then go to others")
+                self._say(f"processors away: {', '.join(awaited)}; their tasks wait for {wait_s:g} s, then go to others")
             if lost:
-                self._say(f"{', '.join(lost)} is lost: its session has ended, and its tasks go to others")
+                self._say(f"processors lost, as their sessions have ended: {', '.join(lost)}; their tasks go to others")
             with self._holding:
                 self._plans.take_back(self._epoch, gone)
 

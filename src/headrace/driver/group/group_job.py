@@ -194,7 +194,7 @@ class GroupJob(RunningJob):
                 self._unanswered = error.message
                 self._stopping.wait(1.0)
             except FencedError as error:
-                LOG.info("%s", error.message)
+                LOG.warning("%s", error.message)
                 self._lead_no_more()
             self._say_what_it_waits_for()
             self._rounds.publish_end()
@@ -341,6 +341,9 @@ class GroupJob(RunningJob):
             return False
         except StateError:  # of the sign, once it has the application
             coordinator.end(is_last=self._is_alone())
+            raise
+        except BaseException:
+            coordinator.end(is_last=False)  # what it has taken by then it may take again
             raise
         self._held_since_s = None
         return True

@@ -119,6 +119,8 @@ class ProcessorRounds:
         """Do what `state` asks for: release what is to change, or run what the grant in force covers, if it is of this
         `incarnation`. Raises what ended the rounds, but where another processor was given them."""
         self._raise_error()
+        if self.generation is not None:
+            self.generation.look_at_long_rounds()
         self._maintenance.keep_locality()
         if incarnation != self._incarnation:  # what was reported under another registration ended with it
             self._incarnation, self._rests_for = incarnation, None
@@ -253,9 +255,9 @@ class ProcessorRounds:
         generation.yield_soon()
         if not generation.join(RELEASE_S):
             LOG.warning(
-                "%s has not ended within %.0f s, and tasks are to move: its work is dropped, and done again by who has them",
-                generation.current_text,
+                "rounds have not ended within %.0f s (%s), and tasks are to move: who gets these does the work again",
                 RELEASE_S,
+                generation.current_text,
             )
         self._end()
         reached("group", 8)
@@ -268,7 +270,7 @@ class ProcessorRounds:
             return
         generation.stop()
         if not generation.join(RELEASE_S):
-            LOG.warning("%s does not end: what it does is not committed, and is done again", generation.current_text)
+            LOG.warning("rounds do not end (%s): what they do is not committed, and is done again", generation.current_text)
         self._last = generation
 
     def _begin(self, grant: Grant) -> None:
