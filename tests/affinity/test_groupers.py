@@ -44,6 +44,14 @@ def test_a_processor_that_comes_back_elsewhere_is_the_same() -> None:
     }
 
 
+def test_of_more_processors_than_tasks_only_as_many_have_a_container() -> None:
+    """An empty one would be a lane for nothing; and those that have one keep it when others come."""
+    two = frozenset(sorted(TASKS, key=lambda one: one.name)[:2])
+    first = GroupByProcessor().group(two, ["c", "d"], ())
+    assert shown(first) == {"c": ["Partition_0"], "d": ["Partition_1"]}
+    assert GroupByProcessor().group(two, ["a", "b", "c", "d"], first) == first
+
+
 def test_the_older_forms_are_there_and_deprecated() -> None:
     grouper = GroupByProcessor()
     with pytest.warns(DeprecationWarning, match=r"group\(tasks\) is deprecated"):

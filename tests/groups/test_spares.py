@@ -47,12 +47,13 @@ def test_a_spare_takes_over_from_those_that_are_killed(group: Group) -> None:
 
 
 def test_a_second_group_of_an_application_is_refused(group: Group, coordinator: str) -> None:
-    """It meets elsewhere; the application is held in Kafka."""
+    """It meets elsewhere; the application is held in Kafka. Its status says what it waits for."""
     group.start("a")
     group.await_shares("a")
     group.send(40)
     group.await_all()
-    group.start("x", coordinator=f"{coordinator}/another", held_s=1.0)
+    group.start("x", coordinator=f"{coordinator}/another", held_s=6.0)
+    group.until(lambda: f"the lead of the group: application '{group.name}'" in group.status("x").get("waiting_for", ""))
     error = group.await_refusal("x")
     assert error["error"] == "JobHeldError" and group.name in error["message"], error
     group.send(40)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from headrace.adapters.zookeeper.opening import open_group
 from headrace.adapters.zookeeper_server.server import SESSION_TIMEOUT_MS_MAX, ZooKeeperServer
@@ -138,6 +139,27 @@ def test_open_nodes_are_refused_where_there_are_credentials(opened: Any) -> None
     with pytest.raises(ConfigError, match="can be changed by anyone"):
         opened(**dotted(ALICE))
     opened(root="other", **dotted(ALICE)).register(ME)
+
+
+def test_each_node_that_anyone_may_change_is_refused(opened: Any, real_zookeeper: RealPlace) -> None:
+    """Who changes what is to be kept, or who was stopped, takes part in the group as much as who registers."""
+    group = opened(**dotted(ALICE))
+    group.register(ME)
+    client = KazooClient(f"127.0.0.1:{real_zookeeper.server.port}", auth_data=[("digest", "alice:tiger-alice")])
+    client.start(WAIT_S_MAX)
+    try:
+        paths = [group.paths.root, *(f"{group.paths.root}/{name}" for name in client.get_children(group.paths.root))]
+        assert len(paths) == 10
+        for path in paths:
+            own, _ = client.get_acls(path)
+            client.set_acls(path, OPEN_ACL_UNSAFE)
+            with pytest.raises(ConfigError, match=f"{path} can be changed by anyone"):
+                opened(**dotted(ALICE))
+            client.set_acls(path, own)
+    finally:
+        client.stop()
+        client.close()
+    opened(**dotted(ALICE))
 
 
 def test_without_credentials_there_is_a_warning(opened: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -323,7 +323,7 @@ class Generation(ShownRounds):
         try:
             self._run(runner, planned)
         except Exception as error:
-            if not self._stopping.is_set():
+            if not (self._stopping.is_set() or isinstance(error, FencedError)):  # which is not about them
                 runner.failed(planned, error)
             raise
 

@@ -35,6 +35,7 @@ class ShownRounds:
         self._started_s = time.monotonic()
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
+        self.leader_waits_for = ""  # of a group, where that is this processor and it cannot lead
         self.ended_by = ""  # why no rounds run here any more, where that has another reason than that all is done
 
     def inherit_from(self, before: ShownRounds) -> None:
@@ -63,7 +64,7 @@ class ShownRounds:
         """The status of a sub-topology, for people."""
         return {
             **progress_status(runner, time.monotonic() - self._started_s),
-            "waiting_for": self._waiting_for.get(runner.sub.name, ""),
+            "waiting_for": "; ".join(filter(None, (self._waiting_for.get(runner.sub.name), self.leader_waits_for))),
             "scale_waits_for": self._watch.scale_waits_for(runner.sub.title, runner.checkpoints),
             "autosizing": self._watch.autosizing_of(runner.sub.title),
             "restoring": runner.restoring(),

@@ -72,6 +72,12 @@ class GroupPaths:
     root: str
 
     @property
+    def fixed(self) -> tuple[str, ...]:
+        """Those that are always there, the root apart; all others are below them."""
+        data = (self.versions, self.run, self.pause)
+        return *data, self.processors, self.job_models, self.barriers, self.localities, self.rests, self.stops
+
+    @property
     def processors(self) -> str:
         return f"{self.root}/processors"
 

@@ -146,20 +146,9 @@ class OwnNode:
         paths = self._paths
         parents = paths.root.split("/")[1:]
         above = [Create("/" + "/".join(parents[:count])) for count in range(1, len(parents) + 1)]
-        fixed = [
-            Create(path)
-            for path in (
-                paths.processors,
-                paths.job_models,
-                paths.barriers,
-                paths.localities,
-                paths.run,
-                paths.pause,
-                paths.rests,
-                paths.stops,
-            )
-        ]
-        wanted = [*above, *fixed, Create(paths.versions, encode(ModelVersions()))]
+        versions = encode(ModelVersions())
+        fixed = [Create(path, versions if path == paths.versions else b"") for path in paths.fixed]
+        wanted = [*above, *fixed]
         found = self._tree.read_all([one.path for one in wanted])
         for one in [one for one, node in zip(wanted, found, strict=True) if node is None]:
             try:

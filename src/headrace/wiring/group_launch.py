@@ -20,8 +20,9 @@ from headrace.core.group.runs import run_in_force
 from headrace.core.group.state import GroupMember, Registration
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.coordinator import GroupSettings
-from headrace.driver.group.group_job import GroupJob, LaunchedProcessor, StatePlace
+from headrace.driver.group.group_job import GroupJob
 from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.group.launched_processor import LaunchedProcessor, StatePlace
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace

@@ -20,8 +20,7 @@ def open_group(url: str, zookeeper: Mapping[str, str], name: GroupName, clock: C
     try:
         tree.open()
         group = ProcessorGroup(tree, connection.root, name, clock)
-        fixed = (group.paths.root, group.paths.processors, group.paths.job_models, group.paths.versions, group.paths.barriers)
-        tree.refuse_open_nodes(fixed)
+        tree.refuse_open_nodes((group.paths.root, *group.paths.fixed))
     except BaseException:
         tree.close()
         raise

@@ -66,7 +66,8 @@ class BalancingTaskNameGrouper(TaskNameGrouper):
 
 class GroupByProcessor(BalancingTaskNameGrouper):
     """A task goes to the processor that had it, else to one at the same location, else to the least loaded; all have the same
-    share, and no task moves without need.
+    share, and no task moves without need. Of more processors than tasks only as many have a container: one without tasks would
+    hold a lane for nothing.
 
     `locations`: where processors are; of others, where their containers were.
     """

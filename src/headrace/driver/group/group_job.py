@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from headrace.core.elasticity.scales import ScaleTerms
 from headrace.core.group.membership import (
@@ -22,22 +19,18 @@ from headrace.core.group.membership import (
 )
 from headrace.core.group.runs import run_as_leader, run_as_member
 from headrace.core.group.settling import look_in_s
-from headrace.core.group.state import GroupMember, GroupState, Registration, incarnation_of
+from headrace.core.group.state import GroupMember, GroupState, incarnation_of
 from headrace.core.metrics.observations import SubTopologyObservation
-from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
-from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.group.coordinator import GroupCoordinator
+from headrace.driver.group.launched_processor import LaunchedProcessor
 from headrace.driver.group.processor_rounds import ProcessorRounds
-from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.running_job import RunningJob
 from headrace.errors import FencedError, HeadraceError, JobHeldError, StateError, UnavailableError
 from headrace.group.lease_keeper import LeaseKeeper
-from headrace.group.processor_group import ProcessorGroup
-from headrace.model.commits import DriverLease
 from headrace.model.streams import SSP
-from headrace.ports import JobReader
 
 LOG = logging.getLogger("headrace.group")
 GUARD_S = 0.1
@@ -46,37 +39,6 @@ LEASE_ENDED = "ZooKeeper, which has not answered for two thirds of the session's
 LEFT = "nothing: it was stopped in order; its tasks wait for it to come back, and go to others then"
 HELD_S = 20.0  # a driver that was killed elsewhere is known to have ended after half of it
 UNAVAILABLE_S = 300.0  # how long Kafka may not answer a processor, which ZooKeeper answers, before it gives up
-
-
-class StatePlace(Protocol):
-    """Where a processor keeps state, which is to be one place for all of them. Both raise `StateError`."""
-
-    def sign(self, run_id: str) -> None:
-        """Leave there which run works there from now on: its first leader does."""
-
-    def check(self, run_id: str) -> None:
-        """Refuse a place that has not the sign of the run."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchedProcessor:
-    """What a processor of a group runs with. `plans` and `reader`: for its own containers; `leading`: plans with a store that
-    may take the application. `lease`: of this process, for a run of that id. `state_place`: where the state is kept.
-    `is_known_dead`: whether the process that has made a registration is known to have ended. `close`: closes what was
-    opened."""
-
-    registration: Registration
-    settings: GroupSettings
-    group: ProcessorGroup
-    preparer: JobPreparer
-    plans: GroupPlanner
-    reader: JobReader
-    leading: GroupPlanner
-    lease: Callable[[str], DriverLease]
-    state_place: StatePlace
-    new_run_id: Callable[[], str]
-    is_known_dead: Callable[[Registration], bool]
-    close: Callable[[], None]
 
 
 class GroupJob(RunningJob):
@@ -97,8 +59,9 @@ class GroupJob(RunningJob):
         self._registered_s = self._followed_s = 0.0  # when, and for how long since then another led
         self._tidied_s = time.monotonic()
         self._say = launched.preparer.planner.log
-        self._told = self._rounds.waiting_for  # what it waits for, as it has said
+        self._told = self._rounds.waits_for  # what it waits for, as it has said
         self._unanswered = ""  # by whom, while that is so
+        self._is_first = False  # of the group: it is to lead
         self._leaves = False
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -123,7 +86,7 @@ class GroupJob(RunningJob):
         generation = self._rounds.generation
         if self._leaves:
             return f"leaving the group{self._unanswered and ': '}{self._unanswered}"
-        return self._rounds.waiting_for or ("no round" if generation is None else generation.current_text)
+        return self._rounds.waits_for or ("no round" if generation is None else generation.current_text)
 
     @property
     def _scale_terms(self) -> ScaleTerms | None:
@@ -136,7 +99,7 @@ class GroupJob(RunningJob):
         generation = self._rounds.generation
         if generation is None:
             raise UnavailableError(
-                f"this processor has no plan: it waits for {self._rounds.waiting_for}",
+                f"this processor has no plan: it waits for {self._rounds.waits_for}",
                 "wait until it has one: the leader gives it tasks when it plans again",
             )
         return generation.plan
@@ -195,6 +158,7 @@ class GroupJob(RunningJob):
                 self._stopping.wait(1.0)
             except FencedError as error:
                 LOG.warning("%s", error.message)
+                self._rounds.cannot_lead = error.message if self._is_first else ""
                 self._lead_no_more()
             self._say_what_it_waits_for()
             self._rounds.publish_end()
@@ -207,7 +171,7 @@ class GroupJob(RunningJob):
 
     def _say_what_it_waits_for(self) -> None:
         """Once; and when it works again."""
-        waits_for = self._rounds.waiting_for
+        waits_for = self._rounds.waits_for
         if waits_for != self._told:
             self._say(f"this processor waits for {waits_for}" if waits_for else "this processor works")
         self._told = waits_for
@@ -243,7 +207,7 @@ class GroupJob(RunningJob):
         if sequence is None or not self._takes_part(state, sequence):
             return
         leader = leader_of(state.members)
-        is_leader = leader is not None and leader.sequence == sequence
+        self._is_first = is_leader = leader is not None and leader.sequence == sequence
         if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
             self._lead_no_more()
             self._register()
@@ -259,6 +223,7 @@ class GroupJob(RunningJob):
             self._lead(state, sequence)
         else:
             self._followed_s = self._group.now_s() - self._registered_s
+            self._rounds.cannot_lead = ""
             self._lead_no_more()
         if self._is_bounded and self._rounds.ends is None:
             return  # the leader has yet to say where the run ends
@@ -311,6 +276,7 @@ class GroupJob(RunningJob):
         except Exception:
             coordinator.check()  # one that was replaced may have read another's plan: then that is what there is to say
             raise
+        self._rounds.cannot_lead = ""
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy()
@@ -337,7 +303,7 @@ class GroupJob(RunningJob):
             if time.monotonic() - self._held_since_s > HELD_S:
                 raise
             LOG.info("%s", error.message)
-            self._rounds.waiting_for = error.message
+            self._rounds.cannot_lead = error.message
             return False
         except StateError:  # of the sign, once it has the application
             coordinator.end(is_last=self._is_alone())
@@ -389,7 +355,7 @@ class GroupJob(RunningJob):
             "running": self.is_running,
             "processor_id": launched.registration.processor_id,
             "is_leader": self._coordinator is not None,
-            "waiting_for": self._rounds.waiting_for,
+            "waiting_for": self._rounds.waits_for,
             "epoch": 0 if generation is None else generation.plan.epoch,
             "job_model": 0 if generation is None else generation.plan.model.version,
             "metrics": shown_job_metrics(launched.preparer.planner.backend.metrics),

@@ -6,8 +6,9 @@ What the others commit it hears from their checkpoints, for watermarks, lags and
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headrace.core.affinity.arrivals import arrivals
@@ -48,13 +49,18 @@ class OwnMaintenance:
         self._group, self._reader, self._retention = group, reader, retention
         self._began_s = time.monotonic()
         self._ran: dict[TaskName, LocationId] = {}
+        self._adding = threading.Lock()  # rounds of several sub-topologies do, and who follows the group
 
     def began(self, runner: SubTopologyRunner) -> None:
-        """Nothing is to be done."""
+        """A round of this one is to begin. `FencedError` unless the lease holds: it would be dropped a moment later."""
+        if not self._group.lease.holds(self._group.now_s()):
+            raise FencedError(f"no round of {runner.sub.title} is begun: ZooKeeper has not confirmed this processor lately")
 
     def committed(self, runner: SubTopologyRunner) -> None:
         """A round of this one was committed, and the next has not begun."""
-        self._ran.update(runner.new_locations())
+        ran = runner.new_locations()
+        with self._adding:
+            self._ran.update(ran)
 
     def keep(self) -> None:
         """The leader does: a version may be of tasks of several processors."""
@@ -70,14 +76,23 @@ class OwnMaintenance:
         if retention is not None and is_time and retention.is_due(now_s) and (model := self._reader.job_model()) is not None:
             retention.look(model, now_s)
 
+    def has_tasks(self, tasks: Collection[TaskName]) -> None:
+        """Rounds of these begin: where others have run is for their processors to say."""
+        with self._adding:
+            self._ran = {task: location for task, location in self._ran.items() if task in tasks}
+
     def keep_locality(self) -> None:
-        """Store where tasks have run. A failure is logged and no more: the job model says nearly the same."""
-        ran, self._ran = self._ran, {}
+        """Store where tasks have run. What could not be stored is tried again; the job model says nearly the same."""
+        with self._adding:
+            ran = dict(self._ran)
         try:
             if ran:
                 self._group.locality.write_processor_locality(LocalityInfo(ran))
         except HeadraceError as error:
-            LOG.info("where tasks have run could not be stored: %s", error.message)
+            LOG.info("where tasks have run could not be stored, it is tried again: %s", error.message)
+            return
+        with self._adding:
+            self._ran = {task: location for task, location in self._ran.items() if ran.get(task) != location}
 
 
 class ProcessorRounds:
@@ -111,6 +126,7 @@ class ProcessorRounds:
         self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
+        self._cannot_lead = ""
         self._ended_by = ""  # what is still to be published of why rounds have ended
 
     # --- what it runs -----------------------------------------------------------------------------------------------
@@ -121,7 +137,8 @@ class ProcessorRounds:
         self._raise_error()
         if self.generation is not None:
             self.generation.look_at_long_rounds()
-        self._maintenance.keep_locality()
+        if self._grant is not None:  # else its tasks may be with others by now
+            self._maintenance.keep_locality()
         if incarnation != self._incarnation:  # what was reported under another registration ended with it
             self._incarnation, self._rests_for = incarnation, None
         self._follow_pause(state)
@@ -144,6 +161,22 @@ class ProcessorRounds:
             self.waiting_for = waiting_for(state, view, step, self._reader.job_model())
         self._report_rest()
         self._maintenance.remove_unused_stores(has_tasks=self._grant is not None)
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, for people; of one that is to lead and cannot, that, also while it works."""
+        return self._cannot_lead or self.waiting_for
+
+    @property
+    def cannot_lead(self) -> str:
+        """Why this processor, which is to lead, does not; empty where it does, or another one is to."""
+        return self._cannot_lead
+
+    @cannot_lead.setter
+    def cannot_lead(self, why: str) -> None:
+        self._cannot_lead = why and f"the lead of the group: {why}"
+        if self.generation is not None:
+            self.generation.leader_waits_for = self._cannot_lead
 
     @property
     def is_coming_to_rest(self) -> bool:
@@ -336,6 +369,7 @@ class ProcessorRounds:
             raise UnavailableError(f"the plan in force could not be loaded: {error.message}", "it is tried again") from error
 
     def _run(self, plan: JobPlan) -> None:
+        self._maintenance.has_tasks(processor_tasks(plan.model, [self.processor_id]))
         runners = tuple(self._preparer.runner_of(sub, plan) for sub in plan.subs)
         prepared = PreparedJob(plan, runners, self._maintenance)
         generation = Generation(prepared, self._backend, self._pace, None, self._watch, self._fail)
@@ -343,6 +377,7 @@ class ProcessorRounds:
             generation.caught_up = CaughtUp(generation.sources, self.ends)
         if self._last is not None:
             generation.inherit_from(self._last)
+        generation.leader_waits_for = self._cannot_lead
         self.generation, self.waiting_for = generation, ""
         generation.pause(self._pauses())
         generation.start()
