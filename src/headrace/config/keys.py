@@ -40,8 +40,8 @@ class Config(Mapping[str, Any]):
     )
     containers: int | None = declared(
         None,
-        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots. "
-        "Not in a group, where they are the slots of its processors.",
+        "Number of containers of a sub-topology, at most one per (virtual) task; unset: as many as Spark has slots; "
+        "not in a group, where they are the slots of its processors.",
         least=1,
         per_sub_topology=True,
         shapes_plan=True,
@@ -69,7 +69,7 @@ class Config(Mapping[str, Any]):
     )
     autosizing: Literal["off", "on"] = declared(
         "off",
-        "`on`: elasticity factor and containers follow the load, within the bounds below. Not in a group.",
+        "`on`: elasticity factor and containers follow the load, within the bounds below; not in a group.",
         per_sub_topology=True,
     )
     autosizing_factor_min: int = declared(

@@ -137,8 +137,7 @@ def launched(
         preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
-        # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        if stateful:
+        if stateful:  # on other machines while there are workers to do it
             closers.insert(1 if address is None else len(closers), sealing(engine, paths, app.name))
         if restoration is not None:
             closers.append(restoration.close)

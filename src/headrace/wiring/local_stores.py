@@ -25,7 +25,8 @@ REMOVE_S_MAX = 60.0
 
 def sealing(engine: Engine, paths: WorkerPaths, application: str) -> Callable[[], None]:
     """What seals, at the end of a run, the stores that it has left on each machine that has workers: the next run need not scan
-    them. They are looked for then, as tasks come and go with each job model."""
+    them. They are looked for then, as tasks come and go with each job model. On this machine Spark and its workers are to have
+    ended before."""
     work = partial(_seal_stores, paths.local_store_dir, application, paths.run_id)
     return partial(engine.on_each_machine, work, SEAL_START_S_MAX + SEAL_S_MAX)
 
