@@ -82,6 +82,22 @@ def test_one_of_other_code_waits_until_the_last_of_the_old_has_left(group: Group
     assert group.check() >= 240
 
 
+def test_other_code_has_a_job_model_of_its_own_also_where_the_plan_is_the_same(group: Group) -> None:
+    """One that comes with the former code is a spare; and it would have got all tasks."""
+    group.start("a")
+    group.await_shares("a")
+    group.stop("a")
+    group.start("a", to_the_last=True)
+    group.until(lambda: group.version() == 2)
+    group.start("b")
+    group.until(lambda: "differ" in group.waiting_for("b"))
+    group.send(40)
+    group.await_all()
+    assert group.tasks_of().keys() == {"a"} and group.version() == 2
+    group.stop_all()
+    assert group.check() >= 80
+
+
 def test_a_grouper_of_ones_own_says_who_has_which_tasks(group: Group) -> None:
     group.send(40)
     for id_ in "abc":
