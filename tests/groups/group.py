@@ -18,6 +18,7 @@ from typing import Any
 
 import headrace as hr
 from groups.child import Run, application
+from headrace.codec.job_records import cuts_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.state_files.files import StateFiles
 from support.broker import read_topic
@@ -262,6 +263,17 @@ class Group:
         kept = versions_of(self.system.metadata_store(self.name))
         now = self.system.job_store(self.name).checkpoints()
         return all(task in kept and kept[task][-1].checkpoint.round_id == one.round_id for task, one in now.items())
+
+    def is_kept_as_a_whole(self) -> bool:
+        """Whether the last cut of the sub-topology that reads the words has all its tasks where they are now. A task that had
+        no record since is kept as of an earlier round."""
+        metadata = self.system.metadata_store(self.name)
+        cuts = [cut for cut in cuts_of(metadata) if cut.sub_topology is None]
+        now = self.system.job_store(self.name).checkpoints()
+        positions = {task: one.positions for task, one in now.items() if task.sub_topology is None}
+        kept = {(task, one.checkpoint.round_id): one.checkpoint for task, mine in versions_of(metadata).items() for one in mine}
+        found = {task: kept.get((task, round_id)) for task, round_id in (cuts[-1].rounds.items() if cuts else ())}
+        return {task: one.positions for task, one in found.items() if one is not None} == positions
 
     def ends(self) -> dict[int, int]:
         """By partition of the input."""

@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from headrace.core.elasticity.recut import Recut, positions_to_reach
-from headrace.core.group.pauses import AwaitedPause, PauseOf, PauseOutcome, pause_outcome
+from headrace.core.group.pauses import (
+    CUT_AGAIN_S,
+    CUT_EVERY_S,
+    AwaitedPause,
+    PauseOf,
+    PauseOutcome,
+    next_number,
+    pause_outcome,
+)
 from headrace.core.group.state import GroupState, PauseRequest
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
@@ -30,6 +38,8 @@ class GroupPauses:
     def __init__(self, group: ProcessorGroup, leading: Leading, by: int, read: Callable[[], Checkpoints]) -> None:
         self._group, self._leading, self._by, self._read = group, leading, by, read
         self._awaited: AwaitedPause | None = None
+        self._number = 0  # of the last one
+        self._cut_from_s = 0.0  # no cut is requested before
         self._of = PauseOf()
         self._merging: Mapping[str, Recut] = {}
         self._scales: tuple[ChangeRequest, ...] = ()  # that are due once the tasks are together
@@ -53,11 +63,19 @@ class GroupPauses:
         rests = self._group.rests()
         return awaited.number if all(rests.get(one) == awaited.number for one in awaited.resting) else None
 
+    def may_cut(self, now_s: float) -> bool:
+        """Whether it is time for another cut."""
+        return now_s >= self._cut_from_s
+
+    def planned(self, now_s: float) -> None:
+        """Another plan is in force: at first rounds are to begin."""
+        self._cut_from_s = now_s + CUT_EVERY_S
+
     # --- what it is for ---------------------------------------------------------------------------------------------
 
     def cut(self, state: GroupState, of: PauseOf, take: Callable[[], None], now_s: float) -> None:
         """Have sub-topologies rest, and call `take` then."""
-        self._cutting = take
+        self._cutting, self._cut_from_s = take, now_s + CUT_EVERY_S
         self._ask(state, of, now_s)
 
     def bring_together(
@@ -68,9 +86,10 @@ class GroupPauses:
         self._ask(state, of, now_s)
 
     def _ask(self, state: GroupState, of: PauseOf, now_s: float, positions: Mapping[str, int] | None = None) -> None:
-        known = [0 if state.pause is None else state.pause.number, 0 if self._awaited is None else self._awaited.number]
-        self._of, self._awaited = of, AwaitedPause(1 + max(known), of.resting, now_s)
-        request = PauseRequest(self._awaited.number, self._by, tuple(sorted(of.titles)), positions or {})
+        self._number = next_number(state.pause, self._group.rests(), self._number)
+        self._of, self._awaited = of, AwaitedPause(self._number, of.resting, now_s)
+        request = PauseRequest(self._number, self._by, tuple(sorted(of.titles)), positions or {})
+        reached("group", 12)
         if not self._leading.ask_pause(request):
             self.end()
 
@@ -81,17 +100,13 @@ class GroupPauses:
         awaited = self._awaited
         assert awaited is not None, "no pause was requested"
         present = [one.sequence for one in state.members]
-        match pause_outcome(awaited, state.rests, present, now_s):
-            case PauseOutcome.WAITING:
-                return ()
-            case PauseOutcome.FAILED:
-                late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
-                LOG.info("a pause of %s came to nothing: registrations %s do not rest", sorted(self._of.titles), late)
-                scales = self._scales  # what else they ask for is done, and for the rest the plan says what it waits for
-                self.end()
-                return scales
+        outcome = pause_outcome(awaited, state.rests, present, now_s)
+        if outcome is PauseOutcome.WAITING:
+            return ()
+        if outcome is not PauseOutcome.RESTING:
+            return self._failed(awaited, state, outcome, now_s)
+        reached("group", 11)
         if self._cutting is not None:
-            reached("group", 11)
             self._cutting()
             self.end()
             return ()
@@ -108,11 +123,25 @@ class GroupPauses:
         scales, self._scales = self._scales, ()
         return scales
 
+    def _failed(
+        self, awaited: AwaitedPause, state: GroupState, outcome: PauseOutcome, now_s: float
+    ) -> tuple[ChangeRequest, ...]:
+        """What else the scales ask for is done, and for the rest the plan says what it waits for."""
+        late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
+        LOG.info("a pause of %s came to nothing: registrations %s do not rest", ", ".join(sorted(self._of.titles)), late)
+        if outcome is PauseOutcome.LATE and self._cutting is not None:
+            self._cut_from_s = now_s + CUT_AGAIN_S
+            LOG.warning("no version of sub-topologies %s is kept for %g s", ", ".join(sorted(self._of.titles)), CUT_AGAIN_S)
+        scales = self._scales
+        self.end()
+        return scales
+
     def end(self) -> None:
         """Everybody continues."""
         ended, self._awaited = self._awaited, None
         titles = ", ".join(sorted(self._of.titles))
         self._of, self._merging, self._scales, self._cutting = PauseOf(), {}, (), None
         if ended is not None:
+            reached("group", 13)
             LOG.debug("sub-topologies %s continue after %.2f s", titles, time.monotonic() - ended.since_s)
             self._leading.ask_pause(None)
