@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from headrace.core.elasticity.recut import Recut
-from headrace.core.group.pauses import CUT_AGAIN_S, CUT_EVERY_S, REST_S, PauseOf
+from headrace.core.group.pauses import CUT_AGAIN_S, CUT_EVERY_S, PAUSE_S_MAX, REST_S, PauseOf
 from headrace.core.group.state import PauseRequest, Registration
 from headrace.driver.group.group_pauses import GroupPauses
+from headrace.errors import UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
 from support.zookeepers import MemoryPlace
 
 NOW_S = 1000.0
@@ -23,8 +28,10 @@ class Pair:
     """`a`, which leads, and `b`: it reports that it rests when the test says so."""
 
     def __init__(self) -> None:
-        place = MemoryPlace()
-        self.a, self.b = (ProcessorGroup(place.tree(), "/headrace", GroupName("delays"), place.clock) for _ in "ab")
+        self.place = place = MemoryPlace()
+        self.tree = place.tree()
+        trees = self.tree, place.tree()
+        self.a, self.b = (ProcessorGroup(tree, "/headrace", GroupName("delays"), place.clock) for tree in trees)
         for id_, group in (("a", self.a), ("b", self.b)):
             group.register(Registration(id_, "host", 1, "code", "host", 1, "1@1", "boot"))
         self.cuts: list[str] = []
@@ -127,6 +134,37 @@ def test_where_one_was_lost_the_next_cut_does_not_wait_longer() -> None:
     assert pauses.may_cut(NOW_S + CUT_EVERY_S)
 
 
+# --- its end ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_whose_end_could_not_be_written_is_withdrawn_later() -> None:
+    """Else all would rest for as long as a processor rests for one request."""
+    pair = Pair()
+    pauses = pair.leads(pair.a)
+    assert pair.b.rest(pair.cut(pauses, pair.a, "source"))
+    state = pair.a.state()
+    pair.place.cut(pair.tree)
+    with pytest.raises(UnavailableError):
+        pauses.look(state, NOW_S)
+    pair.place.heal(pair.tree)
+    assert not pauses.is_active and pair.b.state().pause is not None
+    pauses.withdraw_left_over(pair.a.state())
+    assert pair.b.state().pause is None
+
+
+def test_a_leader_withdraws_what_the_one_before_has_requested_and_nothing_of_its_own() -> None:
+    pair = Pair()
+    pair.cut(pair.leads(pair.a), pair.a, "source")
+    pair.a.leave()
+    pauses = pair.leads(pair.b)
+    pauses.withdraw_left_over(pair.b.state())
+    assert pair.b.state().pause is None
+    number = pair.cut(pauses, pair.b, "by-digit")
+    pauses.withdraw_left_over(pair.b.state())
+    found = pair.b.state().pause
+    assert found is not None and found.number == number
+
+
 # --- what does not succeed ------------------------------------------------------------------------------------------
 
 
@@ -142,6 +180,25 @@ def test_where_tasks_do_not_come_together_what_was_requested_is_decided_all_the_
         pair.b.leave()
     assert pauses.look(pair.a.state(), NOW_S + (1 if is_lost else REST_S)) == scales
     assert not pauses.is_active and pair.a.state().pause is None
+
+
+def test_tasks_that_stay_apart_though_all_say_that_they_rest_are_not_waited_for_without_end() -> None:
+    """All would rest meanwhile. Each request has its own wait; together they last no longer than a pause."""
+    pair, words = Pair(), SSP("kafka", "words", 0)
+    assert pair.a.sequence is not None and pair.b.sequence is not None
+    both = TaskName(PartitionGroup(0))
+    one, other = (replace(both, bucket=KeyBucket(index, 2)) for index in (0, 1))
+    apart = {task: Checkpoint(task, RoundId(1, None, 1), 1, {words: at}) for at, task in enumerate((one, other))}
+    pauses = GroupPauses(pair.a, pair.a.leading(pair.a.sequence), pair.a.sequence, lambda: apart)
+    scales, of = (ChangeRequest(ChangeKind.SCALE, "1"),), PauseOf(frozenset({"source"}), frozenset({pair.b.sequence}))
+    pauses.bring_together(pair.a.state(), of, {"source": Recut(None, 1, {both: (one, other)})}, scales, NOW_S)
+    due: tuple[ChangeRequest, ...] = ()
+    for second in range(60):
+        if (asked := pair.a.state().pause) is None:
+            break
+        assert pair.b.rest(asked.number)
+        due = pauses.look(pair.a.state(), NOW_S + second)
+    assert second == PAUSE_S_MAX + 1 and due == scales and not pauses.is_active
 
 
 def test_a_request_is_of_the_leader_that_made_it() -> None:

@@ -160,6 +160,7 @@ class GroupCoordinator:
         self._fence_those_that_left(state)
         self._settling = self._settling.with_look(state.members, state.awaited, holders, now_s)
         self._leading.forget_awaited(self._settling.given_up)
+        self._pauses.withdraw_left_over(state)
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
         if not self._has_looked and model is not None:

@@ -14,6 +14,7 @@ from headrace.core.elasticity.recut import Recut, positions_to_reach
 from headrace.core.group.pauses import (
     CUT_AGAIN_S,
     CUT_EVERY_S,
+    PAUSE_S_MAX,
     AwaitedPause,
     PauseOf,
     PauseOutcome,
@@ -40,6 +41,7 @@ class GroupPauses:
         self._awaited: AwaitedPause | None = None
         self._number = 0  # of the last one
         self._cut_from_s = 0.0  # no cut is requested before
+        self._until_s = 0.0  # so long tasks may be brought together
         self._of = PauseOf()
         self._merging: Mapping[str, Recut] = {}
         self._scales: tuple[ChangeRequest, ...] = ()  # that are due once the tasks are together
@@ -75,14 +77,16 @@ class GroupPauses:
 
     def cut(self, state: GroupState, of: PauseOf, take: Callable[[], None], now_s: float) -> None:
         """Have sub-topologies rest, and call `take` then."""
-        self._cutting, self._cut_from_s = take, now_s + CUT_EVERY_S
+        self._merging, self._scales, self._cutting = {}, (), take
+        self._cut_from_s = now_s + CUT_EVERY_S
         self._ask(state, of, now_s)
 
     def bring_together(
         self, state: GroupState, of: PauseOf, merging: Mapping[str, Recut], scales: tuple[ChangeRequest, ...], now_s: float
     ) -> None:
         """Have sub-topologies rest where those of their tasks are together that are to be merged; `scales` are due then."""
-        self._merging, self._scales = merging, scales
+        self._merging, self._scales, self._cutting = merging, scales, None
+        self._until_s = now_s + PAUSE_S_MAX
         self._ask(state, of, now_s)
 
     def _ask(self, state: GroupState, of: PauseOf, now_s: float, positions: Mapping[str, int] | None = None) -> None:
@@ -104,7 +108,12 @@ class GroupPauses:
         if outcome is PauseOutcome.WAITING:
             return ()
         if outcome is not PauseOutcome.RESTING:
-            return self._failed(awaited, state, outcome, now_s)
+            if outcome is PauseOutcome.LOST:
+                return self._come_to_nothing(f"registrations {sorted(awaited.resting - set(present))} are lost")
+            if self._cutting is not None:
+                self._cut_from_s = now_s + CUT_AGAIN_S
+            late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
+            return self._come_to_nothing(f"registrations {late} do not rest")
         reached("group", 11)
         if self._cutting is not None:
             self._cutting()
@@ -114,6 +123,8 @@ class GroupPauses:
         checkpoints = self._read()
         for one in self._merging.values():
             apart |= {str(ssp): position for ssp, position in positions_to_reach(one, checkpoints).items()}
+        if apart and now_s >= self._until_s:
+            return self._come_to_nothing("all rest, and tasks are not together")
         if apart:
             LOG.info("tasks of sub-topology %s are brought together", ", ".join(sorted(self._of.titles)))
             reached("scale", 3)
@@ -123,18 +134,17 @@ class GroupPauses:
         scales, self._scales = self._scales, ()
         return scales
 
-    def _failed(
-        self, awaited: AwaitedPause, state: GroupState, outcome: PauseOutcome, now_s: float
-    ) -> tuple[ChangeRequest, ...]:
-        """What else the scales ask for is done, and for the rest the plan says what it waits for."""
-        late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
-        LOG.info("a pause of %s came to nothing: registrations %s do not rest", ", ".join(sorted(self._of.titles)), late)
-        if outcome is PauseOutcome.LATE and self._cutting is not None:
-            self._cut_from_s = now_s + CUT_AGAIN_S
-            LOG.warning("no version of sub-topologies %s is kept for %g s", ", ".join(sorted(self._of.titles)), CUT_AGAIN_S)
+    def _come_to_nothing(self, why: str) -> tuple[ChangeRequest, ...]:
+        """What else the scales ask for is done, and for the rest the plan says what it waits for; a cut is due again."""
+        LOG.warning("a pause of sub-topologies %s came to nothing: %s", ", ".join(sorted(self._of.titles)), why)
         scales = self._scales
         self.end()
         return scales
+
+    def withdraw_left_over(self, state: GroupState) -> None:
+        """A request that a leader before has left, or whose end could not be written: nobody is to rest for it."""
+        if state.pause is not None and (self._awaited is None or self._awaited.number != state.pause.number):
+            self._leading.ask_pause(None)
 
     def end(self) -> None:
         """Everybody continues."""
