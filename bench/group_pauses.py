@@ -73,9 +73,10 @@ def gaps_since(since_s: float, arrivals: Arrivals) -> list[list[float]]:
 
 def print_gaps(what: str, gaps: Sequence[Sequence[float]]) -> None:
     every, longest = [one for mine in gaps for one in mine], [max(mine) for mine in gaps]
+    p50, p99 = np.percentile(every, [50, 99])
     print(
-        f"{what}: from one commit of a partition to the next {np.median(every):.2f} s (median), "
-        f"{np.percentile(every, 99):.2f} s (p99); the longest of a partition {np.median(longest):.2f} s (median of {len(longest)}), {max(longest):.2f} s (most)",
+        f"{what}: from one commit of a partition to the next {p50:.2f} s (median), {p99:.2f} s (p99); the longest of a "
+        f"partition {np.median(longest):.2f} s (median of {len(longest)}), {max(longest):.2f} s (most)",
         flush=True,
     )
 

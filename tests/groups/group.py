@@ -298,6 +298,11 @@ class Group:
         texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
         return " ".join([status.get("waiting_for", ""), *texts])
 
+    def shown_waiting_for(self, sub_topology: str, id_: str) -> str:
+        """What a sub-topology waits for there, as anyone can see who looks at the status of the job."""
+        found = self.system.job_store(self.name).status().get(sub_topology, {}).get("processors", {})
+        return str(found.get(id_, {}).get("waiting_for", ""))
+
     def restored_bytes(self, id_: str) -> int:
         """How many bytes of state files it has read to restore its local stores."""
         subs = self.status(id_)["sub_topologies"].values()

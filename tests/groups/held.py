@@ -30,13 +30,13 @@ class Held:
         group.await_shares(*self.first)
         group.send(RECORDS)
         group.await_all()
-        group.arm(id_)
-        group.send(RECORDS)
         self.provoke()
         self._await_stop()
 
     def provoke(self) -> None:
-        """Have the step be reached."""
+        """From now on the trap acts; have the step be reached."""
+        self.group.arm(self.id)
+        self.group.send(RECORDS)
 
     def _await_stop(self) -> None:
         pid = self.group.pids[self.id]

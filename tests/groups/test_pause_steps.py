@@ -15,6 +15,8 @@ import pytest
 import headrace as hr
 from groups.group import Group, group_on
 from groups.held import RECORDS, Held
+from headrace.model.startpoint import StartpointStatus
+from support.children import sprung
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 PARTITIONS = 8
@@ -64,12 +66,30 @@ class ForALowerFactor(HeldInPause):
         super().__init__(group, zookeeper, id_, step, factor=2)
 
     def provoke(self) -> None:
+        super().provoke()
         with hr.elasticity(self.group.application()) as elasticity:
             elasticity.set(1)
 
     def is_done(self) -> bool:
         """No task waits for the one that it is to be merged with."""
         return sum(map(len, self.group.tasks_of().values())) == 2 * PARTITIONS
+
+
+class ForAStartpoint(HeldInPause):
+    """What the tasks have come to is kept before they go back, all together: to `back_to`, which is the last that was kept.
+    All that was sent by then is processed."""
+
+    def __init__(self, group: Group, zookeeper: Any, id_: str, step: int) -> None:
+        super().__init__(group, zookeeper, id_, step, version_interval_s=15.0)
+        with hr.startpoints(group.application()) as points:
+            points.set(f"{group.name}-words", self.ends[0], partition=0, state="rewind")
+
+    def provoke(self) -> None:
+        self.group.until(self.group.is_kept_as_a_whole)
+        self.ends, self.back_to = self.group.ends(), len(self.group.sent)
+        self.group.send(RECORDS)
+        self.group.await_all()
+        self.group.arm(self.id)
 
 
 CAUSES: dict[str, type[ForAVersion | ForALowerFactor]] = {"version": ForAVersion, "factor": ForALowerFactor}
@@ -112,6 +132,57 @@ def test_nothing_is_lost_and_what_a_pause_is_for_is_done_whatever_happens_at_a_s
     group.until(lambda: len({len(tasks) for tasks in group.tasks_of().values()}) == 1)
     group.send(RECORDS)
     group.await_all()
+    group.stop_all()
+    assert group.check() >= 2 * len(group.sent)
+
+
+FAULTS_THAT_SEND_NOTHING = (
+    Held.dies,
+    Held.another_dies,
+    Held.another_sleeps,
+    Held.zookeeper_comes_back_empty,
+    HeldInPause.another_leaves_and_returns,
+)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.__name__) for fault in FAULTS_THAT_SEND_NOTHING])
+def test_tasks_go_back_as_a_whole_whatever_happens_while_all_rest(
+    group: Group, real_zookeeper: Any, fault: Callable[[Any], None]
+) -> None:
+    held = ForAStartpoint(group, real_zookeeper, "a", 11)
+    sent = len(group.sent)
+    fault(held)
+    with hr.startpoints(group.application()) as points:
+        group.until(lambda: [one.status for one in points.list()] == [StartpointStatus.APPLIED], 120.0)
+    group.send(RECORDS)
+    again = sent - held.back_to
+    group.until(lambda: all(len(group.rows(one)) >= len(group.sent) + again for one in ("numbered", "by-digit")), 120.0)
+    group.await_shares(*"abcd")
+    group.stop_all()
+    assert group.check([(0, sent), (held.back_to, None)]) >= 2 * (len(group.sent) + again)
+
+
+@pytest.mark.soak
+def test_the_others_continue_though_their_leader_hangs_while_all_rest(group: Group) -> None:
+    """It is there, and does nothing: a processor rests no longer than for one request. Until then the status says why."""
+    for id_ in "abc":
+        group.start(id_, traps=group.trap(id_, "hold", 11), run_s=200.0, version_interval_s=1.0)
+        if id_ == "a":
+            group.await_shares("a")
+    group.await_shares(*"abc")
+    group.arm("a")
+    group.send(RECORDS)
+    group.until(lambda: sprung(group.runs[group.pids["a"]]) == ["hold group 11"])
+    group.until(lambda: all("a pause of all" in group.shown_waiting_for("source", id_) for id_ in "bc"))
+    rows = len(group.rows("numbered"))
+    group.send(RECORDS)
+    group.until(lambda: len(group.rows("numbered")) > rows)
+    group.kill("a")
+    group.start("a", version_interval_s=1.0)
+    group.await_all()
+    group.await_shares(*"abc")
+    group.until(group.is_kept_as_a_whole)
     group.stop_all()
     assert group.check() >= 2 * len(group.sent)
 

@@ -35,6 +35,7 @@ class HeldInRebalance(Held):
     first = "abc"
 
     def provoke(self) -> None:
+        super().provoke()
         self.start("d")
 
     def the_new_one_dies(self) -> None:
