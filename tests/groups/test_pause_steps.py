@@ -187,6 +187,21 @@ def test_the_others_continue_though_their_leader_hangs_while_all_rest(group: Gro
     assert group.check() >= 2 * len(group.sent)
 
 
+@pytest.mark.soak
+def test_a_leader_without_tasks_keeps_versions_of_those_that_have_them(group: Group) -> None:
+    """It has no part in the pause that it requests."""
+    for id_ in "ab":
+        group.start(id_, to_the_last=True, version_interval_s=1.0)
+        group.await_shares(id_)  # all tasks are with the last one
+    for _ in range(2):
+        group.send(RECORDS)
+        group.await_all()
+        group.until(group.is_kept_as_a_whole)
+    assert group.status("a")["is_leader"] and group.tasks_of().keys() == {"b"}
+    group.stop_all()
+    assert group.check() >= 2 * len(group.sent)
+
+
 def test_each_step_of_a_pause_is_held_for_each_cause() -> None:
     assert {(cause, step) for cause, _, _, step in CASES} == {(cause, step) for cause in CAUSES for step in range(11, 17)}
     assert len(CASES) == len(CAUSES) * len(FAULTS) * 6
