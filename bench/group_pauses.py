@@ -32,14 +32,11 @@ NEVER_S, OFTEN_S = 86_400.0, 5.0
 
 def pauses(bench: Bench, trials: int) -> None:
     with running(bench, NEVER_S) as (group, arrivals, system):
-        usual = look_for(SPAN_S, arrivals)
-        print_gaps(f"no version is kept ({kept(group, system)} in all), {SPAN_S:g} s", usual)
+        print_span(group, arrivals, system)
         for factor in (2, 1) * trials:
             print_change(group, arrivals, system, factor)
     with running(bench, OFTEN_S) as (group, arrivals, system):
-        before = kept(group, system)
-        often = look_for(SPAN_S, arrivals)
-        print_gaps(f"{kept(group, system) - before} versions are kept of all tasks at once, {SPAN_S:g} s", often)
+        print_span(group, arrivals, system)
 
 
 @contextmanager
@@ -54,16 +51,14 @@ def running(bench: Bench, version_every_s: float) -> Iterator[tuple[Processors, 
             yield group, arrivals, system
 
 
-def kept(group: Processors, system: Any) -> int:
-    """How many versions are kept that are of all tasks at once."""
-    return len(cuts_of(system.metadata_store(group.name)))
-
-
-def look_for(seconds: float, arrivals: Arrivals) -> list[list[float]]:
-    """By partition the gaps between two commits in so many seconds from now on."""
-    since_s = time.monotonic()
-    time.sleep(seconds)
-    return gaps_since(since_s, arrivals)
+def print_span(group: Processors, arrivals: Arrivals, system: Any) -> None:
+    """For half a minute; with how many versions were kept that are of all tasks at once: some are dropped soon."""
+    metadata, since_s = system.metadata_store(group.name), time.monotonic()
+    before = seen = {one.key for one in cuts_of(metadata)}
+    while time.monotonic() - since_s < SPAN_S:
+        time.sleep(1.0)
+        seen = seen | {one.key for one in cuts_of(metadata)}
+    print_gaps(f"{SPAN_S:g} s, {len(seen - before)} versions kept of all tasks at once", gaps_since(since_s, arrivals))
 
 
 def gaps_since(since_s: float, arrivals: Arrivals) -> list[list[float]]:
