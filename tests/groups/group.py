@@ -265,15 +265,16 @@ class Group:
         return all(task in kept and kept[task][-1].checkpoint.round_id == one.round_id for task, one in now.items())
 
     def is_kept_as_a_whole(self) -> bool:
-        """Whether the last cut of the sub-topology that reads the words has all its tasks where they are now. A task that had
-        no record since is kept as of an earlier round."""
+        """Whether the last cut of the sub-topology that reads the words, and the last version of each task behind it, are of
+        where the tasks are now. A task that had no record since is kept as of an earlier round."""
         metadata = self.system.metadata_store(self.name)
+        now = {task: one.positions for task, one in self.system.job_store(self.name).checkpoints().items()}
+        kept = versions_of(metadata)
         cuts = [cut for cut in cuts_of(metadata) if cut.sub_topology is None]
-        now = self.system.job_store(self.name).checkpoints()
-        positions = {task: one.positions for task, one in now.items() if task.sub_topology is None}
-        kept = {(task, one.checkpoint.round_id): one.checkpoint for task, mine in versions_of(metadata).items() for one in mine}
-        found = {task: kept.get((task, round_id)) for task, round_id in (cuts[-1].rounds.items() if cuts else ())}
-        return {task: one.positions for task, one in found.items() if one is not None} == positions
+        of_cut = cuts[-1].rounds if cuts else {}
+        found = {task: [one for one in mine if of_cut.get(task, one.checkpoint.round_id) == one.checkpoint.round_id][-1:]
+                 for task, mine in kept.items() if task in of_cut or task.sub_topology is not None}  # fmt: skip
+        return {task: one.checkpoint.positions for task, mine in found.items() for one in mine} == now
 
     def ends(self) -> dict[int, int]:
         """By partition of the input."""
