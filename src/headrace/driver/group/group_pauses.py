@@ -142,7 +142,7 @@ class GroupPauses:
         return scales
 
     def withdraw_left_over(self, state: GroupState) -> None:
-        """A request that a leader before has left, or whose end could not be written: nobody is to rest for it."""
+        """A request that a leader before has left, or whose end could not be written: no processor is to rest for it."""
         if state.pause is not None and (self._awaited is None or self._awaited.number != state.pause.number):
             self._leading.ask_pause(None)
 
