@@ -1,7 +1,8 @@
 """Figures of a standalone group (docs/groups.md): processors on Kafka and ZooKeeper, beside instances of Kafka Streams on the
 same broker, under the same load.
 
-    .venv/bin/python bench/groups.py [kill|restart|rolling|all] [--trials N] [--sessions 3,10] [--keys N] [--without-streams]
+    .venv/bin/python bench/groups.py [kill|restart|rolling|pauses|all] [--trials N] [--sessions 3,10] [--keys N]
+        [--without-streams]
 
 kill     one of four is killed (-9) under a constant load, with a session timeout of 3 s and of 10 s: the time from there to the
          first commit of each task that it had, by its new owner; how many tasks move and how few could; the longest pause
@@ -10,6 +11,7 @@ restart  all are stopped in order and started again, with so many keys in their 
          time from the start to the first commit of each task, and how many tasks are on their processor again
 rolling  one after the other is stopped in order and started again under a constant load: job models that are made (expected:
          none), tasks that move, and the longest pause of each task
+pauses   what it costs that all rest, in Headrace alone: see bench/group_pauses.py
 
 Exactly once, 64 partitions, a count of keys. Each processor is a process that is started as a program is, with a location and
 a disk of its own; what it counts runs in that process (as in the tests: without Spark, which would need four JVMs), or with
@@ -25,227 +27,27 @@ are what can be compared.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from commits_seen import Arrivals, Load, fed_names, name_of, write_all
-from common import PEERS, kafka_streams_program
+from group_contestants import IDS, WAIT_S, Bench, Contestant, Instances, Processors
+from group_pauses import pauses
 
-import headrace as hr
 from headrace.adapters.zookeeper_server.server import ZooKeeperServer
 from headrace.testing.kafka_server import KafkaServer
 
-IDS = ("a", "b", "c", "d")
-WAIT_S, STABLE_S, LATE_S, BESIDE_S, BEHIND_S = 240.0, 5.0, 5.0, 8.0, 3.0
+BESIDE_S, BEHIND_S = 8.0, 3.0
 # Kafka takes no session timeout below 6 s, unless it is told to
 PROPERTIES = {"group.min.session.timeout.ms": "500"}
-
-
-# --- the contestants ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    servers: str
-    zookeeper: str
-    root: Path
-    partitions: int
-    rate: float
-    engine: str
-
-
-@dataclass
-class Contestant(ABC):
-    """An application `name` that several processes run, each with an id and a folder of its own."""
-
-    bench: Bench
-    session_ms: int
-    name: str = field(default_factory=lambda: f"bench-{uuid.uuid4().hex[:6]}")
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    title = ""
-
-    @abstractmethod
-    def command(self, id_: str) -> list[str]: ...
-
-    @abstractmethod
-    def delete_local_stores(self) -> None: ...
-
-    def leader(self) -> str:
-        """The id of the one that leads; empty where there is none, or it is not known."""
-        return ""
-
-    def job_models(self) -> int | None:
-        """How many were proposed; None where there are none."""
-        return None
-
-    def begun_s(self) -> float | None:
-        """When the last of them had loaded its program; None where that is not known."""
-        return None
-
-    @property
-    def input(self) -> str:
-        return f"{self.name}-in"
-
-    @property
-    def folder(self) -> Path:
-        return self.bench.root / self.name
-
-    @contextmanager
-    def open(self) -> Iterator[Arrivals]:
-        """Its streams are there, and its processes are ended at last."""
-        self.folder.mkdir()
-        with hr.open_system(f"kafka://{self.bench.servers}") as system:
-            for stream in ("in", "out"):
-                system.create_stream(f"{self.name}-{stream}", self.bench.partitions)
-        arrivals = Arrivals(self.bench.servers, f"{self.name}-out", self.bench.partitions)
-        try:
-            yield arrivals
-        finally:
-            for process in self.processes.values():
-                process.kill()
-                process.wait()
-            arrivals.end()
-
-    def start(self, *ids: str) -> None:
-        for id_ in ids:
-            with (self.folder / f"{id_}.log").open("ab") as log:
-                self.processes[id_] = subprocess.Popen(self.command(id_), stdout=log, stderr=log)
-
-    def kill(self, id_: str) -> float:
-        """When that was."""
-        killed_s, process = time.monotonic(), self.processes.pop(id_)
-        process.kill()
-        process.wait()
-        return killed_s
-
-    def stop(self, *ids: str) -> None:
-        """In order, and wait for the end of all."""
-        ended = [self.processes.pop(id_) for id_ in ids]
-        for process in ended:
-            process.send_signal(signal.SIGTERM)
-        for process in ended:
-            process.wait(WAIT_S)
-
-    def until(self, what: str, look: Callable[[], object], within_s: float = WAIT_S) -> None:
-        end_s = time.monotonic() + within_s
-        while not look():
-            dead = [id_ for id_, process in self.processes.items() if process.poll() is not None]
-            if dead or time.monotonic() > end_s:
-                logs = "\n".join((self.folder / f"{id_}.log").read_text(errors="replace")[-2000:] for id_ in dead)
-                raise SystemExit(f"{self.title}: not within {within_s:g} s: {what}; processes that ended: {dead}\n{logs}")
-            time.sleep(0.02)
-
-    def settle(self, arrivals: Arrivals) -> dict[int, str]:
-        """Wait until each task has committed just now, each process has some, and for a while none has moved; by task its
-        process."""
-        found: list[tuple[float, dict[int, str]]] = [(time.monotonic(), {})]
-
-        def is_settled() -> bool:
-            owners = arrivals.owners()
-            if owners != found[-1][1]:
-                found.append((time.monotonic(), owners))
-            now_s = time.monotonic()
-            is_whole = len(owners) == self.bench.partitions and set(owners.values()) == set(self.processes)
-            commits = all(seen and now_s - seen[-1].at_s < LATE_S for seen in arrivals.commits.values())
-            return is_whole and commits and now_s - found[-1][0] > STABLE_S
-
-        self.until("all tasks commit, and none moves", is_settled)
-        return found[-1][1]
-
-    def firsts(self, arrivals: Arrivals, since_s: float, runs: Mapping[int, str]) -> dict[int, float]:
-        """Of each task that `runs` names, the seconds from then to its first commit by another run than that."""
-        found: dict[int, float] = {}
-
-        def look() -> bool:
-            for task in runs.keys() - found.keys():
-                if (at_s := arrivals.first(task, since_s, runs[task])) is not None:
-                    found[task] = at_s - since_s
-            return found.keys() == runs.keys()
-
-        self.until(f"first commits of {len(runs)} tasks", look)
-        return found
-
-
-class Processors(Contestant):
-    title = "Headrace"
-
-    def command(self, id_: str) -> list[str]:
-        own = self.folder / id_
-        terms = {
-            "processor_id": id_,
-            "location_id": id_,
-            "system": f"kafka://{self.bench.servers}",
-            "coordinator": f"zookeeper://{self.bench.zookeeper}/headrace",
-            "state_uri": str(self.folder / "state"),
-            "local_store_dir": str(own / "stores"),
-            "zookeeper.session.timeout.ms": self.session_ms,
-        }
-        own.mkdir(exist_ok=True)
-        program = str(PEERS / "headrace_processor.py")
-        return [sys.executable, program, self.name, self.bench.engine, str(own / "begun"), json.dumps(terms)]
-
-    def delete_local_stores(self) -> None:
-        for folder in self.folder.glob("*/stores"):
-            shutil.rmtree(folder)
-
-    def begun_s(self) -> float | None:
-        return max(float((self.folder / id_ / "begun").read_text()) for id_ in self.processes)
-
-    def leader(self) -> str:
-        with zookeeper_at(self.bench.zookeeper) as client:
-            group = self._group(client)
-            first = min(client.get_children(f"{group}/processors"))
-            return str(json.loads(client.get(f"{group}/processors/{first}")[0])["processor_id"])
-
-    def job_models(self) -> int | None:
-        with zookeeper_at(self.bench.zookeeper) as client:
-            return int(json.loads(client.get(f"{self._group(client)}/jobModelVersion")[0])["proposed"])
-
-    def _group(self, client: Any) -> str:
-        (found,) = [node for node in client.get_children("/headrace") if node.startswith(f"{self.name}-")]
-        return f"/headrace/{found}"
-
-
-@contextmanager
-def zookeeper_at(address: str) -> Iterator[Any]:
-    from kazoo.client import KazooClient
-
-    client = KazooClient(address)
-    client.start(WAIT_S)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
-class Instances(Contestant):
-    title = "Kafka Streams"
-
-    def command(self, id_: str) -> list[str]:
-        program = kafka_streams_program("KafkaStreamsMember", self.bench.root, heap_mb=256)
-        places = [self.bench.servers, self.input, f"{self.name}-out", self.name, str(self.folder / id_)]
-        return [*program, *places, str(self.session_ms), id_]
-
-    def delete_local_stores(self) -> None:
-        for id_ in IDS:
-            shutil.rmtree(self.folder / id_)
 
 
 # --- one is killed ------------------------------------------------------------------------------------------------------------
@@ -430,8 +232,8 @@ def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="all", choices=["kill", "restart", "rolling", "all"])
-    parser.add_argument("--trials", type=int, default=2, help="kills with each session timeout; restarts of each kind")
+    parser.add_argument("part", nargs="?", default="all", choices=["kill", "restart", "rolling", "pauses", "all"])
+    parser.add_argument("--trials", type=int, default=2, help="kills, restarts, changes, of each kind")
     parser.add_argument("--sessions", default="3,10", help="session timeouts in seconds, with commas")
     parser.add_argument("--keys", type=int, default=1_000_000, help="of all tasks together, for `restart`")
     parser.add_argument("--filled", type=int, default=0, help="the same for `kill` and `rolling`, beside those that are fed")
@@ -454,10 +256,13 @@ def main() -> None:
     try:
         with KafkaServer(folder=root / "broker", heap_mb=1024, properties=PROPERTIES) as kafka, ZooKeeperServer() as zookeeper:
             bench = Bench(kafka.bootstrap, zookeeper.address, root, given.partitions, given.rate, given.engine)
-            for part in parts if given.part == "all" else [given.part]:
+            for part in [*parts, "pauses"] if given.part == "all" else [given.part]:
                 print(f"-- {part}; the load of the last minute is {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
                 what = "a local Spark each" if given.engine == "spark" else "no Spark: functions run in each processor"
                 print(f"   {len(IDS)} processes, {given.partitions} tasks, {given.rate:g} records/s each; {what}", flush=True)
+                if part == "pauses":
+                    pauses(bench, given.trials)
+                    continue
                 found = [parts[part](partial(kind, bench)) for kind in kinds]
                 if len(found) == 2:
                     compare(*found)

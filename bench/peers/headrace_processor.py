@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,31 @@ from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
 
-def counting(name: str, engine: str, terms: Mapping[str, Any]) -> hr.App:
-    who = f"{terms['processor_id']} {os.getpid()}"
+def signed_counts(words: Any, who: str) -> Any:
+    """The counts of the keys of a stream, each with `who` before it."""
 
     def signed(batch: Any) -> Any:
         return pc.binary_join_element_wise(pa.scalar(who), pc.cast(batch.column("value"), pa.string()), pa.scalar(" "))
 
-    app = hr.App(name, config=dict(terms) | ({"spark.master": "local[1]"} if engine == "spark" else {}))
-    counts = app.stream(f"{name}-in", key=hr.Bytes(), value=hr.Bytes()).group_by_key().count(store="counts")
-    counts.to_stream().map_values(hr.batch(signed), value=hr.String()).to(f"{name}-out")
-    return app
+    return words.group_by_key().count(store="counts").to_stream().map_values(hr.batch(signed), value=hr.String())
 
 
-def main() -> None:
+def counting(name: str, app: hr.App, who: str) -> None:
+    signed_counts(app.stream(f"{name}-in", key=hr.Bytes(), value=hr.Bytes()), who).to(f"{name}-out")
+
+
+def main(build: Callable[[str, hr.App, str], None]) -> None:
+    """`build`: adds to the application of that name what it does."""
     name, engine, begun, terms = sys.argv[1:]
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("headrace").setLevel(logging.INFO)
     stopped, parent = threading.Event(), os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     Path(begun).write_text(str(time.monotonic()))
-    app, run_on = counting(name, engine, json.loads(terms)), None if engine == "spark" else InlineEngine(run_container)
-    job = wiring.start(app, engine=run_on)
+    config = json.loads(terms) | ({"spark.master": "local[1]"} if engine == "spark" else {})
+    app = hr.App(name, config=config)
+    build(name, app, f"{config['processor_id']} {os.getpid()}")
+    job = wiring.start(app, engine=None if engine == "spark" else InlineEngine(run_container))
     while job.is_running and not stopped.wait(0.1) and os.getppid() == parent:
         pass
     if job.is_running:
@@ -56,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(counting)

@@ -106,3 +106,19 @@ def test_those_of_a_group_are_joined() -> None:
     found = joined_statuses({"source@b": share(2, "Partition_1"), "source@a": share(3, "Partition_0")})["source"]
     assert found["last_rounds"]["rows"] == [[2, 1], [3, 1]]
     assert found["task_commits"] == {"Partition_0": 3, "Partition_1": 2} and len(found["task_errors"]) == 2
+
+
+def test_who_reads_what_was_done_reads_it_while_a_round_adds_to_it() -> None:
+    """Another thread may be in the midst of what it was given."""
+    progress = Progress()
+    progress.count({"a": 1})
+    progress.committed(["Partition_0"], 1)
+    progress.failed(["Partition_0"], "no", 1)
+    given = iter(progress.counters), iter(progress.committed_us), iter(progress.errors)
+    progress.count({"a": 1, "b": 2})
+    progress.committed(["Partition_1"], 2)
+    progress.failed(["Partition_1"], "no", 2)
+    progress.lose(3, "lost")
+    assert [list(one) for one in given] == [["a"], ["Partition_0"], ["Partition_0"]]
+    assert progress.counters == {"a": 2, "b": 2, "lost_offsets": 3}
+    assert progress.committed_us == {"Partition_0": 1, "Partition_1": 2}

@@ -70,11 +70,11 @@ def test_a_pause_holds_when_all_report_its_number_and_fails_when_one_is_gone_or_
 ) -> None:
     outcome = pause_outcome(AwaitedPause(7, resting, 50.0), rests, present, 50.0 + waited_s)
     if resting - present:
-        assert outcome is PauseOutcome.FAILED
+        assert outcome is PauseOutcome.LOST
     elif {one for one, number in rests.items() if number == 7} >= resting:
         assert outcome is PauseOutcome.RESTING
     else:
-        assert (outcome is PauseOutcome.FAILED) is (50.0 + waited_s - 50.0 >= REST_S)
+        assert (outcome is PauseOutcome.LATE) is (50.0 + waited_s - 50.0 >= REST_S)
 
 
 def model_of(holders: dict[str | None, list[str]]) -> JobModel:

@@ -19,6 +19,7 @@ from typing import Any
 import headrace as hr
 from groups.attempts import Attempt, Hit, attempts_in, check_attempts, now_s
 from groups.child import ATTEMPTS, Run, application
+from headrace.codec.job_records import cuts_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.state_files.files import StateFiles
 from support.broker import read_topic
@@ -298,6 +299,18 @@ class Group:
         now = self.system.job_store(self.name).checkpoints()
         return all(task in kept and kept[task][-1].checkpoint.round_id == one.round_id for task, one in now.items())
 
+    def is_kept_as_a_whole(self) -> bool:
+        """Whether the last cut of the sub-topology that reads the words, and the last version of each task behind it, are of
+        where the tasks are now. A task that had no record since is kept as of an earlier round."""
+        metadata = self.system.metadata_store(self.name)
+        now = {task: one.positions for task, one in self.system.job_store(self.name).checkpoints().items()}
+        kept = versions_of(metadata)
+        cuts = [cut for cut in cuts_of(metadata) if cut.sub_topology is None]
+        of_cut = cuts[-1].rounds if cuts else {}
+        found = {task: [one for one in mine if of_cut.get(task, one.checkpoint.round_id) == one.checkpoint.round_id][-1:]
+                 for task, mine in kept.items() if task in of_cut or task.sub_topology is not None}  # fmt: skip
+        return {task: one.checkpoint.positions for task, mine in found.items() for one in mine} == now
+
     def ends(self) -> dict[int, int]:
         """By partition of the input."""
         return dict(self.system.high_watermarks(f"{self.name}-words"))
@@ -320,6 +333,11 @@ class Group:
         status = self.status(id_)
         texts = [sub["waiting_for"] for sub in status.get("sub_topologies", {}).values()]
         return " ".join([status.get("waiting_for", ""), *texts])
+
+    def shown_waiting_for(self, sub_topology: str, id_: str) -> str:
+        """What a sub-topology waits for there, as anyone can see who looks at the status of the job."""
+        found = self.system.job_store(self.name).status().get(sub_topology, {}).get("processors", {})
+        return str(found.get(id_, {}).get("waiting_for", ""))
 
     def restored_bytes(self, id_: str) -> int:
         """How many bytes of state files it has read to restore its local stores."""

@@ -6,8 +6,6 @@ Three run, and the fourth joins. One of them stops itself at a step of what foll
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,10 @@ from typing import Any
 import pytest
 
 from groups.group import Group, group_on
-from support.children import wait_until_stopped
+from groups.held import RECORDS, Held
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 PARTITIONS = int(os.environ.get("HEADRACE_TEST_GROUP_PARTITIONS", "64"))
-RECORDS = 100
-ASLEEP_S = 7.0  # longer than a session lives without an answer, by its own timeout and the server's ticks
 LEADERS_STEPS, PROCESSORS_STEPS = range(1, 7), range(7, 11)
 HELD = [("leader", step) for step in (*LEADERS_STEPS, *PROCESSORS_STEPS)] + [("member", step) for step in PROCESSORS_STEPS]
 IN_EACH_RUN = ("sleeps", "leader", 2)
@@ -33,81 +29,20 @@ def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Gr
         yield made
 
 
-class Held:
-    """A group of which one has stopped itself at a step: `id`. `a` leads, `b` and `c` do not, and `d` has joined.
+class HeldInRebalance(Held):
+    """Three run, and the fourth joins."""
 
-    What is done to it is a method: when it ends, each of the four runs, and the one that was stopped is awake."""
+    first = "abc"
 
-    def __init__(self, group: Group, zookeeper: Any, id_: str, step: int) -> None:
-        self.group, self.zookeeper, self.id = group, zookeeper, id_
-        self.other = "b" if id_ == "a" else "a"  # a member, or the leader
-        for one in "abc":
-            self.start(one, traps=group.trap(one, "stop", step))
-            if one == "a":
-                group.await_shares("a")  # so it is the one that leads
-        group.await_shares(*"abc")
-        group.send(RECORDS)
-        group.await_all()
-        group.arm(id_)
-        group.send(RECORDS)
+    def provoke(self) -> None:
+        super().provoke()
         self.start("d")
-        self._await_stop()
-
-    def _await_stop(self) -> None:
-        wait_until_stopped(self.group.pids[self.id])
-        self.group.note_hit(self.id)
-
-    def start(self, id_: str, **options: Any) -> None:
-        self.group.start(id_, run_s=300.0, **options)
-
-    def wake(self, id_: str | None = None) -> None:
-        self.group.kill(id_ or self.id, signal.SIGCONT)
-
-    # --- what befalls it ----------------------------------------------------------------------------------------------
-
-    def dies(self) -> None:
-        self.group.kill(self.id)
-        self.group.await_shares(*(set("abcd") - {self.id}))
-        self.start(self.id)
-
-    def dies_and_returns_at_once(self) -> None:
-        self.group.kill(self.id)
-        self.start(self.id)
-
-    def sleeps(self) -> None:
-        self.group.await_shares(*(set("abcd") - {self.id}))
-        self.group.send(RECORDS)
-        self.wake()
-
-    def hesitates(self) -> None:
-        """It wakes when its lease has ended, and its session has not, or just so."""
-        time.sleep(3.5)
-        self.wake()
-
-    def another_dies(self) -> None:
-        self.group.kill(self.other)
-        self.wake()
-        self.start(self.other)
-
-    def another_sleeps(self) -> None:
-        self.group.kill(self.other, signal.SIGSTOP)
-        self.wake()
-        time.sleep(ASLEEP_S)
-        self.wake(self.other)
 
     def the_new_one_dies(self) -> None:
         self.group.kill("d")
         self.wake()
         self.group.await_shares(*"abc")
         self.start("d")
-
-    def zookeeper_restarts(self) -> None:
-        self.zookeeper.restart()
-        self.wake()
-
-    def zookeeper_comes_back_empty(self) -> None:
-        self.zookeeper.restart(empty=True)
-        self.wake()
 
     def all_restart_one_after_the_other(self) -> None:
         others = [id_ for id_ in "bcda" if id_ != self.id]
@@ -129,18 +64,18 @@ class Held:
             self.start(id_)
 
 
-FAULTS: tuple[Callable[[Held], None], ...] = (
+FAULTS: tuple[Callable[[Any], None], ...] = (
     Held.dies,
     Held.dies_and_returns_at_once,
     Held.sleeps,
     Held.hesitates,
     Held.another_dies,
     Held.another_sleeps,
-    Held.the_new_one_dies,
+    HeldInRebalance.the_new_one_dies,
     Held.zookeeper_restarts,
     Held.zookeeper_comes_back_empty,
-    Held.all_restart_one_after_the_other,
-    Held.three_leave_and_come_back,
+    HeldInRebalance.all_restart_one_after_the_other,
+    HeldInRebalance.three_leave_and_come_back,
 )
 CASES = [(fault, who, step) for fault in FAULTS for who, step in HELD]
 
@@ -157,10 +92,10 @@ CASES = [(fault, who, step) for fault in FAULTS for who, step in HELD]
     ],
 )  # fmt: skip
 def test_nothing_is_lost_or_doubled_whatever_happens_at_a_step(
-    group: Group, real_zookeeper: Any, fault: Callable[[Held], None], who: str, step: int
+    group: Group, real_zookeeper: Any, fault: Callable[[Any], None], who: str, step: int
 ) -> None:
     """The outputs are those of a model, no two processors have worked on a task at once, and in the end all four share it."""
-    fault(Held(group, real_zookeeper, "a" if who == "leader" else "b", step))
+    fault(HeldInRebalance(group, real_zookeeper, "a" if who == "leader" else "b", step))
     group.send(RECORDS)
     group.await_shares(*"abcd")
     group.await_all(120.0)

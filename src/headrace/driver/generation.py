@@ -34,6 +34,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.exchange.json_logs import logged_as, logged_of
 
 DEAD_LETTERS = "dead_letters"  # the counter
+PAUSED = "the other processors of the group, for a pause of all"
 LOG = logging.getLogger("headrace.job")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
@@ -192,7 +193,9 @@ class Generation(ShownRounds):
                 self._watch.between_rounds(runner)
                 pause = self._pauses.of(runner.sub.title)
                 if self._is_resting(runner, pause):
-                    self._wait(name, "the other processors of the group, for a pause of all", self._pace.trigger_s)
+                    if self._waiting_for.get(name) == PAUSED:  # since the last look: most pauses are shorter
+                        self.publish(runner)
+                    self._wait(name, PAUSED, self._pace.trigger_s)
                     continue
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:

@@ -62,7 +62,7 @@ _traps = _traps_of(os.environ)
 
 
 def reached(protocol: str, step: int) -> None:
-    """Say that this process is about to do `step` of `protocol` (`log`, `kafka`, `start` or `scale`)."""
+    """Say that this process is about to do `step` of `protocol` (`log`, `kafka`, `start`, `scale` or `group`)."""
     if _traps is None:
         return
     for trap in _traps:

@@ -17,6 +17,19 @@ from headrace.model.job_model import JobModel
 
 PAUSE_S_MAX = 20.0  # a processor rests no longer than this for one request, whatever becomes of the leader
 REST_S = 10.0  # so long a leader waits for all to rest
+CUT_EVERY_S = 5.0  # between two requests for cuts, and before the first of a plan: rounds rest for each
+CUT_AGAIN_S = 60.0  # after one for which somebody did not come to rest: the others have rested for it in vain
+
+
+def next_number(asked: PauseRequest | None, rests: Mapping[int, int], used: int) -> int:
+    """The number of another request: above all that a processor may have seen, or rests for. One that has not looked in between
+    would else rest for a request that it has not seen, and its rounds run. `asked`: the request that there is; `rests`: what
+    processors report; `used`: by this leader.
+
+    >>> next_number(None, {4: 7}, 2), next_number(PauseRequest(9, 1), {}, 2), next_number(None, {}, 2)
+    (8, 10, 3)
+    """
+    return 1 + max([used, *rests.values(), *([] if asked is None else [asked.number])])
 
 
 def pause_to_keep(request: PauseRequest | None, leader: int | None, seen_s: Mapping[int, float], now_s: float) -> bool:
@@ -51,7 +64,8 @@ def pause_of(titles: Collection[str], model: JobModel, members: Collection[Group
 class PauseOutcome(Enum):
     WAITING = "waiting"
     RESTING = "resting"  # all rest
-    FAILED = "failed"  # the wait is over, or one that rested is not there any more
+    LATE = "late"  # the wait is over, and some do not rest
+    LOST = "lost"  # one that is to rest is not there any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,7 @@ def pause_outcome(
     """How a pause is at `now_s`. `rests`: registration to the number of the pause that it rests for; `present`: the
     registrations that are there."""
     if not awaited.resting <= frozenset(present):
-        return PauseOutcome.FAILED
+        return PauseOutcome.LOST
     if all(rests.get(one) == awaited.number for one in awaited.resting):
         return PauseOutcome.RESTING
-    return PauseOutcome.FAILED if now_s - awaited.since_s >= REST_S else PauseOutcome.WAITING
+    return PauseOutcome.LATE if now_s - awaited.since_s >= REST_S else PauseOutcome.WAITING

@@ -41,7 +41,6 @@ from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.group")
 HEARTBEAT_S = 2.0
-CUT_EVERY_S = 5.0  # at most, as rounds rest for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +69,6 @@ class GroupCoordinator:
         self._requests = ChangeRequests(plans.planner.backend, pace)
         self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
-        self._cut_s = 0.0  # when a pause for cuts was requested last
         self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
@@ -164,6 +162,7 @@ class GroupCoordinator:
         self._fence_those_that_left(state)
         self._settling = self._settling.with_look(state.members, state.awaited, holders, now_s)
         self._leading.forget_awaited(self._settling.given_up)
+        self._pauses.withdraw_left_over(state)
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
         if not self._has_looked and model is not None:
@@ -243,9 +242,7 @@ class GroupCoordinator:
     # --- pauses -----------------------------------------------------------------------------------------------------
 
     def _wants_pause(self, now_s: float) -> bool:
-        if self._merging is not None:
-            return True
-        return now_s - self._cut_s >= CUT_EVERY_S and bool(self._maintenance.due_cuts())
+        return self._merging is not None or (self._pauses.may_cut(now_s) and bool(self._maintenance.due_cuts()))
 
     def _pause(self, state: GroupState, model: JobModel, now_s: float) -> None:
         """Request a pause, or continue the one that is requested."""
@@ -256,7 +253,6 @@ class GroupCoordinator:
             (scales, merging), self._merging = self._merging, None
             pauses.bring_together(state, pause_of(merging, model, state.members, grants), merging, scales, now_s)
         else:
-            self._cut_s = now_s
             due = {name or "source": name for name in maintenance.due_cuts()}
             of = pause_of(due, model, state.members, grants)
             pauses.cut(state, of, lambda: maintenance.hear(due.values()), now_s)
@@ -382,7 +378,8 @@ class GroupCoordinator:
         """`plan`, or the stored one, is in force."""
         self._has_planned = self._has_planned or plan is not None
         self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
-        self._merging, self._cut_s = None, time.monotonic()  # at first rounds are to begin
+        self._merging = None
+        self._pauses.planned(time.monotonic())
         self._maintenance.planned(self._plan, self._pace.clock_us, self._pauses.pause_of)
         self._requests.begin(self._plan, time.monotonic())
 

@@ -11,7 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 
 from headrace.core.elasticity.recut import Recut, positions_to_reach
-from headrace.core.group.pauses import AwaitedPause, PauseOf, PauseOutcome, pause_outcome
+from headrace.core.group.pauses import (
+    CUT_AGAIN_S,
+    CUT_EVERY_S,
+    PAUSE_S_MAX,
+    AwaitedPause,
+    PauseOf,
+    PauseOutcome,
+    next_number,
+    pause_outcome,
+)
 from headrace.core.group.state import GroupState, PauseRequest
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
@@ -30,6 +39,9 @@ class GroupPauses:
     def __init__(self, group: ProcessorGroup, leading: Leading, by: int, read: Callable[[], Checkpoints]) -> None:
         self._group, self._leading, self._by, self._read = group, leading, by, read
         self._awaited: AwaitedPause | None = None
+        self._number = 0  # of the last one
+        self._cut_from_s = 0.0  # no cut is requested before
+        self._until_s = 0.0  # so long tasks may be brought together
         self._of = PauseOf()
         self._merging: Mapping[str, Recut] = {}
         self._scales: tuple[ChangeRequest, ...] = ()  # that are due once the tasks are together
@@ -53,24 +65,35 @@ class GroupPauses:
         rests = self._group.rests()
         return awaited.number if all(rests.get(one) == awaited.number for one in awaited.resting) else None
 
+    def may_cut(self, now_s: float) -> bool:
+        """Whether it is time for another cut."""
+        return now_s >= self._cut_from_s
+
+    def planned(self, now_s: float) -> None:
+        """Another plan is in force: at first rounds are to begin."""
+        self._cut_from_s = now_s + CUT_EVERY_S
+
     # --- what it is for ---------------------------------------------------------------------------------------------
 
     def cut(self, state: GroupState, of: PauseOf, take: Callable[[], None], now_s: float) -> None:
         """Have sub-topologies rest, and call `take` then."""
-        self._cutting = take
+        self._merging, self._scales, self._cutting = {}, (), take
+        self._cut_from_s = now_s + CUT_EVERY_S
         self._ask(state, of, now_s)
 
     def bring_together(
         self, state: GroupState, of: PauseOf, merging: Mapping[str, Recut], scales: tuple[ChangeRequest, ...], now_s: float
     ) -> None:
         """Have sub-topologies rest where those of their tasks are together that are to be merged; `scales` are due then."""
-        self._merging, self._scales = merging, scales
+        self._merging, self._scales, self._cutting = merging, scales, None
+        self._until_s = now_s + PAUSE_S_MAX
         self._ask(state, of, now_s)
 
     def _ask(self, state: GroupState, of: PauseOf, now_s: float, positions: Mapping[str, int] | None = None) -> None:
-        known = [0 if state.pause is None else state.pause.number, 0 if self._awaited is None else self._awaited.number]
-        self._of, self._awaited = of, AwaitedPause(1 + max(known), of.resting, now_s)
-        request = PauseRequest(self._awaited.number, self._by, tuple(sorted(of.titles)), positions or {})
+        self._number = next_number(state.pause, self._group.rests(), self._number)
+        self._of, self._awaited = of, AwaitedPause(self._number, of.resting, now_s)
+        request = PauseRequest(self._number, self._by, tuple(sorted(of.titles)), positions or {})
+        reached("group", 12)
         if not self._leading.ask_pause(request):
             self.end()
 
@@ -81,17 +104,18 @@ class GroupPauses:
         awaited = self._awaited
         assert awaited is not None, "no pause was requested"
         present = [one.sequence for one in state.members]
-        match pause_outcome(awaited, state.rests, present, now_s):
-            case PauseOutcome.WAITING:
-                return ()
-            case PauseOutcome.FAILED:
-                late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
-                LOG.info("a pause of %s came to nothing: registrations %s do not rest", sorted(self._of.titles), late)
-                scales = self._scales  # what else they ask for is done, and for the rest the plan says what it waits for
-                self.end()
-                return scales
+        outcome = pause_outcome(awaited, state.rests, present, now_s)
+        if outcome is PauseOutcome.WAITING:
+            return ()
+        if outcome is not PauseOutcome.RESTING:
+            if outcome is PauseOutcome.LOST:
+                return self._come_to_nothing(f"registrations {sorted(awaited.resting - set(present))} are lost")
+            if self._cutting is not None:
+                self._cut_from_s = now_s + CUT_AGAIN_S
+            late = sorted(one for one in awaited.resting if state.rests.get(one) != awaited.number)
+            return self._come_to_nothing(f"registrations {late} do not rest")
+        reached("group", 11)
         if self._cutting is not None:
-            reached("group", 11)
             self._cutting()
             self.end()
             return ()
@@ -99,6 +123,8 @@ class GroupPauses:
         checkpoints = self._read()
         for one in self._merging.values():
             apart |= {str(ssp): position for ssp, position in positions_to_reach(one, checkpoints).items()}
+        if apart and now_s >= self._until_s:
+            return self._come_to_nothing("all rest, and tasks are not together")
         if apart:
             LOG.info("tasks of sub-topology %s are brought together", ", ".join(sorted(self._of.titles)))
             reached("scale", 3)
@@ -108,11 +134,24 @@ class GroupPauses:
         scales, self._scales = self._scales, ()
         return scales
 
+    def _come_to_nothing(self, why: str) -> tuple[ChangeRequest, ...]:
+        """What else the scales ask for is done, and for the rest the plan says what it waits for; a cut is due again."""
+        LOG.warning("a pause of sub-topologies %s came to nothing: %s", ", ".join(sorted(self._of.titles)), why)
+        scales = self._scales
+        self.end()
+        return scales
+
+    def withdraw_left_over(self, state: GroupState) -> None:
+        """A request that a leader before has left, or whose end could not be written: no processor is to rest for it."""
+        if state.pause is not None and (self._awaited is None or self._awaited.number != state.pause.number):
+            self._leading.ask_pause(None)
+
     def end(self) -> None:
         """Everybody continues."""
         ended, self._awaited = self._awaited, None
         titles = ", ".join(sorted(self._of.titles))
         self._of, self._merging, self._scales, self._cutting = PauseOf(), {}, (), None
         if ended is not None:
+            reached("group", 13)
             LOG.debug("sub-topologies %s continue after %.2f s", titles, time.monotonic() - ended.since_s)
             self._leading.ask_pause(None)

@@ -186,13 +186,18 @@ class ProcessorRounds:
     def _follow_pause(self, state: GroupState) -> None:
         """Rest, or continue: then the others know before that this one rests no more."""
         asked, leader, now_s = state.pause, leader_of(state.members), time.monotonic()
+        is_new = asked is not None and asked.number not in self._seen_s
         self._seen_s = {} if asked is None else {asked.number: self._seen_s.get(asked.number, now_s)}
         keeps = pause_to_keep(asked, None if leader is None else leader.sequence, self._seen_s, now_s)
         self._pause = asked if keeps else None
-        if self._rests_for is not None and (self._pause is None or self._pause.number != self._rests_for):
+        number = None if self._pause is None else self._pause.number
+        if self._rests_for not in (None, number):
+            reached("group", 16)
             self._group.rest(None)
             self._rests_for = None
         if self.generation is not None:
+            if is_new and keeps:
+                reached("group", 14)
             self.generation.pause(self._pauses())
 
     def _pauses(self) -> dict[str, Pause]:
@@ -205,7 +210,10 @@ class ProcessorRounds:
         if self._pause is None or self._rests_for is not None or self._grant is None or self.generation is None:
             return
         number = self._pause.number
-        if self.generation.rests(number) and self._group.rest(number):
+        if not self.generation.rests(number):
+            return
+        reached("group", 15)
+        if self._group.rest(number):
             self._rests_for = number
 
     def drop(self, why: str) -> None:

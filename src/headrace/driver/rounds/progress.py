@@ -29,7 +29,8 @@ class LastRounds(TypedDict):
 
 @dataclass(slots=True)
 class Progress:
-    """What a sub-topology has done since this driver started, and its status.
+    """What a sub-topology has done since this driver started, and its status. The thread of its rounds writes it, and any other
+    may read it: a mapping is replaced by another, and never changed.
 
     `committed_us`: by task when it has committed last, `errors`: what went wrong last in it, and when; of earlier runs too, as
     far as they have published it. `host_before`: where the run before this one was.
@@ -39,13 +40,13 @@ class Progress:
     records: int = 0
     records_written: int = 0
     lag: int = 0
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
     notes: list[str] = field(default_factory=list)
     timings_ms: dict[str, float] = field(default_factory=dict)
     warned_of: set[str] = field(default_factory=set)  # streams with event times that lie far from their records' own
-    committed_us: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, tuple[int, str]] = field(default_factory=dict)
+    committed_us: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     host_before: str | None = None
     _last: deque[list[float]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
@@ -56,29 +57,39 @@ class Progress:
         self.rounds += 1
         for summary in summaries:
             self.records_written += summary.counters.get("records_written", 0)
-            for metric, count in summary.counters.items():
-                self.counters[metric] = self.counters.get(metric, 0) + count
+            self.count(summary.counters)
             self.notes.extend(summary.notes)
-            self.errors |= {task: (now_us, text) for task, text in summary.task_errors.items()}
+            if summary.task_errors:
+                self.errors = {**self.errors, **{task: (now_us, text) for task, text in summary.task_errors.items()}}
         del self.notes[:-20]
         self.timings_ms = {phase: round(phases_ns.get(phase, 0) / 1e6, 1) for phase in PHASES}
         self._last.append([round_id.epoch, round_id.number, now_us, records, *self.timings_ms.values()])
 
     def failed(self, tasks: Iterable[str], error: str, now_us: int) -> None:
         """A round could not be committed, and so it was with these tasks."""
-        self.errors |= dict.fromkeys(tasks, (now_us, cut(error, ERROR_CHARS_MAX)))
+        self.errors = {**self.errors, **dict.fromkeys(tasks, (now_us, cut(error, ERROR_CHARS_MAX)))}
+
+    def count(self, more: Mapping[str, int]) -> None:
+        """Add to the counters."""
+        before = self.counters
+        self.counters = {**before, **{name: before.get(name, 0) + count for name, count in more.items()}}
+
+    def committed(self, tasks: Iterable[str], now_us: int) -> None:
+        """These have committed."""
+        self.committed_us = {**self.committed_us, **dict.fromkeys(tasks, now_us)}
 
     def counters_of_all_runs(self) -> dict[str, int]:
         """The counters of this run and of earlier ones. A run that was killed may have published less than it committed."""
-        names = sorted({*self.earlier, *self.counters})
-        return {name: self.earlier.get(name, 0) + self.counters.get(name, 0) for name in names}
+        now = self.counters
+        names = sorted({*self.earlier, *now})
+        return {name: self.earlier.get(name, 0) + now.get(name, 0) for name in names}
 
     def last_rounds(self) -> LastRounds:
         return {"columns": list(_COLUMNS), "rows": [list(one) for one in tuple(self._last)]}
 
     def lose(self, offsets: int, note: str) -> None:
         """Count what was deleted before it was read."""
-        self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
+        self.count({"lost_offsets": offsets})
         self.note(note)
 
     def note(self, note: str) -> None:

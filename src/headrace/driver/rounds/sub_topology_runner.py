@@ -177,8 +177,7 @@ class SubTopologyRunner:
         declined = [summary for summary in summaries if summary.has_declined]
         if not declined:
             return summaries
-        for counter, count in Counter("containers_lost" if one.lost else "containers_declined" for one in declined).items():
-            self.progress.counters[counter] = self.progress.counters.get(counter, 0) + count
+        self.progress.count(Counter("containers_lost" if one.lost else "containers_declined" for one in declined))
         lanes = [summary.lane for summary in declined]
         elsewhere = sorted({summary.declined for summary in declined if summary.declined is not None})
         if elsewhere:
@@ -222,7 +221,7 @@ class SubTopologyRunner:
         phases_ns = self.meter.committed(planned, summaries, commit.checkpoints, ended - began, ended)
         now_us = time.time_ns() // 1000
         self.progress.add(planned.id, summaries, records, phases_ns, now_us)
-        self.progress.committed_us |= {str(one.task): now_us for one in commit.checkpoints}
+        self.progress.committed([str(one.task) for one in commit.checkpoints], now_us)
         self._warn_of_far_times(summaries)
         if any(has_waited(summary.worked_s, summary.waited_s) for summary in summaries):
             self.planner.tasks_wait = True
