@@ -53,7 +53,9 @@ def test_a_second_group_of_an_application_is_refused(group: Group, coordinator: 
     group.send(40)
     group.await_all()
     group.start("x", coordinator=f"{coordinator}/another", held_s=6.0)
-    group.until(lambda: f"the lead of the group: application '{group.name}'" in group.status("x").get("waiting_for", ""))
+    said = f"the lead of the group: application '{group.name}'"
+    group.until(lambda: said in group.status("x").get("waiting_for", ""))
+    group.until(lambda: any(said in sub["waiting_for"] for sub in group.status("x").get("sub_topologies", {}).values()))
     error = group.await_refusal("x")
     assert error["error"] == "JobHeldError" and group.name in error["message"], error
     group.send(40)

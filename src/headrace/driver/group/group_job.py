@@ -59,7 +59,7 @@ class GroupJob(RunningJob):
         self._registered_s = self._followed_s = 0.0  # when, and for how long since then another led
         self._tidied_s = time.monotonic()
         self._say = launched.preparer.planner.log
-        self._told = self._rounds.waits_for  # what it waits for, as it has said
+        self._told = self._rounds.waiting_for  # what it waits for, as it has said
         self._unanswered = ""  # by whom, while that is so
         self._is_first = False  # of the group: it is to lead
         self._leaves = False
@@ -171,7 +171,7 @@ class GroupJob(RunningJob):
 
     def _say_what_it_waits_for(self) -> None:
         """Once; and when it works again."""
-        waits_for = self._rounds.waits_for
+        waits_for = self._rounds.waiting_for
         if waits_for != self._told:
             self._say(f"this processor waits for {waits_for}" if waits_for else "this processor works")
         self._told = waits_for

@@ -164,12 +164,12 @@ class ProcessorRounds:
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, for people; of one that is to lead and cannot, that, also while it works."""
-        return self._cannot_lead or self.waiting_for
+        """What it waits for, for people; empty while it works. Of one that is to lead and cannot, that."""
+        return self.waiting_for and (self._cannot_lead or self.waiting_for)
 
     @property
     def cannot_lead(self) -> str:
-        """Why this processor, which is to lead, does not; empty where it does, or another one is to."""
+        """Why this processor, which is to lead, does not; empty where it does, or another is to. Its sub-topologies show it."""
         return self._cannot_lead
 
     @cannot_lead.setter
