@@ -12,7 +12,7 @@ from group.stored import Kafka
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.drafts import GroupStep, WantedPlan, wanted_plan
-from headrace.core.group.grants import Grant, holders_of, numbers_of
+from headrace.core.group.grants import Grant, holders_of, numbers_in_force
 from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import duplicate_of, leader_of, must_step_back
 from headrace.core.group.processor_steps import ProcessorView, Work, processor_step
@@ -169,7 +169,7 @@ class Processor:
     def may_work_on(self) -> frozenset[str]:
         """What it could commit at this moment without harm; of one without a grant nothing is committed."""
         kafka, grant = self.world.kafka, self._grant
-        in_force = grant is not None and grant.number in numbers_of(kafka.grants)
+        in_force = grant is not None and grant.number in numbers_in_force(kafka.grants)
         return kafka.plan.get(self.id, frozenset()) if in_force else self._working
 
     # --- what it does, as `GroupJob` ------------------------------------------------------------------------------------

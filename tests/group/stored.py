@@ -11,7 +11,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
-from headrace.core.group.grants import Grant, Grants, after_change, numbers_of, processor_of
+from headrace.core.group.grants import Grant, Grants, after_change, numbers_in_force, processor_of
 from headrace.core.job_plan.planner import planned
 from headrace.errors import FencedError, UnavailableError
 from headrace.model.change import Change, ChangeKind
@@ -110,7 +110,7 @@ class Kafka:
 
     def commit_round(self, grant: Grant, tasks: Collection[str]) -> None:
         """A round of these tasks, by the number under which a processor works; nothing where it is not in force."""
-        if grant.number in numbers_of(self.grants):
+        if grant.number in numbers_in_force(self.grants):
             there = self._job.snapshot.checkpoints
             mine = {name: one for name, one in there.items() if str(name) in tasks}
             made = {name: replace(one, round_id=RoundId(grant.number, name.sub_topology, 1)) for name, one in mine.items()}

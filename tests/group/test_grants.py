@@ -25,7 +25,7 @@ from headrace.core.group.grants import (
     processor_tasks,
 )
 from headrace.core.job_plan.containers import next_job_model
-from headrace.core.job_plan.kept_containers import kept_as_they_are
+from headrace.core.job_plan.tasks import kept_as_they_are
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP

@@ -46,7 +46,7 @@ from headrace.adapters.kafka.positions import (
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
-from headrace.core.group.grants import Grant, Grants, InForce, numbers_of
+from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
 from headrace.core.group.statuses import joined_statuses
 from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -376,7 +376,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
 
 def _in_force(epoch: int, grants: Grants | None) -> InForce:
-    return InForce(epoch, None if grants is None else numbers_of(grants))
+    return InForce(epoch, None if grants is None else numbers_in_force(grants))
 
 
 def _grant_entries(grants: Grants | None) -> list[tuple[str, str, bytes | None]]:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headrace.adapters.kafka.clients import ANSWER_S, consumer_of, error_text, retried_in_pieces
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_topic
-from headrace.core.group.grants import Grants, InForce, numbers_of
+from headrace.core.group.grants import Grants, InForce, numbers_in_force
 from headrace.errors import NotSupportedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -125,7 +125,7 @@ def _committed(
 def encode_grants(grants: Grants | None) -> str:
     """The metadata of the epoch's position: the numbers of the grants in force; empty where there is one driver.
     `NotSupportedError` where a broker would not keep them."""
-    text = "" if grants is None else msgspec.json.encode(sorted(numbers_of(grants))).decode()
+    text = "" if grants is None else msgspec.json.encode(sorted(numbers_in_force(grants))).decode()
     if len(text) > POSITION_METADATA_BYTES_MAX:
         raise NotSupportedError(
             f"a group of {len(grants or ()):,} processors: their grants take {len(text):,} bytes, and a broker keeps "

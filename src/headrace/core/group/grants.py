@@ -34,7 +34,7 @@ Grants = Mapping[str, Grant]
 """By processor id."""
 
 
-def numbers_of(grants: Grants) -> frozenset[int]:
+def numbers_in_force(grants: Grants) -> frozenset[int]:
     """Those under which may be committed."""
     return frozenset(number for grant in grants.values() for number in (grant.number, grant.former) if number)
 

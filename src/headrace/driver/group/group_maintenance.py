@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 
-from headrace.core.group.grants import numbers_of
+from headrace.core.group.grants import numbers_in_force
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import StateGarbage
@@ -100,4 +100,4 @@ class GroupMaintenance:
             LOG.info("%d state files of rounds that never committed are deleted", count)
 
     def _in_force(self) -> frozenset[int]:
-        return numbers_of(self._backend.store.grants() or {})
+        return numbers_in_force(self._backend.store.grants() or {})
