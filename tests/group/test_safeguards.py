@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from group.test_simulation import FEW, MANY, comes_home, converges
 from headrace.coordination import TreeConflictError
-from headrace.core.affinity.quotas import Extras
+from headrace.core.affinity.sharing import Shares
 from headrace.core.group.grants import holders_of
 from headrace.core.group.proposals import BarrierOutcome
 from headrace.core.group.state import GroupState
@@ -58,8 +58,8 @@ def those_that_stopped_alone(state: GroupState, *_: Any, **terms: Any) -> frozen
     return frozenset() if terms["forgets"] else state.awaited
 
 
-def by_each_sub_topology_alone(extras: Sequence[Extras], totals: Mapping[str, int]) -> list[Any]:
-    return [one.having for one in extras]
+def by_each_sub_topology_alone(subs: Sequence[Shares]) -> None:
+    """As `improve`, but that what is best for each alone stays as it is."""
 
 
 # Per safeguard of the coordination: what stands in its place when it is taken out, and a word of what breaks then. What keeps
@@ -73,7 +73,7 @@ TAKEN_OUT: dict[str, tuple[str, Any, str]] = {
     "a number is used once": ("group.simulated.next_version", after_the_committed_one, "twice"),
     "those that were down together are waited for": ("group.simulated.to_await", those_that_stopped_alone, "not home"),
     "a spare that comes is no change": (f"{HISTORY}._group_change", those_that_are_there, "changes nothing"),
-    "shares are equal over all sub-topologies": ("headrace.core.affinity.members.levelled", by_each_sub_topology_alone, ""),
+    "shares are equal over all sub-topologies": ("headrace.core.affinity.members.improve", by_each_sub_topology_alone, ""),
 }
 
 # Alone it is not needed here: each write names the version of the node that was read, so that a deposed leader's is refused by
