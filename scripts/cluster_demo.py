@@ -97,15 +97,16 @@ class Demo:
         placed = [(task, container) for sub in model.sub_topologies for container in sub.containers for task in container.tasks]
         return {str(task.name): str(container.location_id) for task, container in placed}
 
-    def say_moves(self) -> tuple[int, int]:
-        """Say which tasks have moved since the last call; how many left and reached the node that is lost."""
+    def say_moves(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Say which tasks have moved since the last call; those that left and those that reached the node that is lost."""
         now, before = self.homes(), self.before
         moved = {task: (before[task], now[task]) for task in now if before.get(task, now[task]) != now[task]}
         for (source, target), count in sorted(Counter(moved.values()).items()):
             say(f"  {count} of {len(now)} tasks moved from {source} to {target}")
         self.before = now
         say(f"tasks per location: {', '.join(f'{place} {count}' for place, count in sorted(Counter(now.values()).items()))}")
-        return sum(source == LOST for source, _ in moved.values()), sum(target == LOST for _, target in moved.values())
+        left = frozenset(task for task, (source, _) in moved.items() if source == LOST)
+        return left, frozenset(task for task, (_, target) in moved.items() if target == LOST)
 
     def windows(self) -> Windows:
         output = self.system.consume(run.OUTPUT, key=Windowed(hr.String()), value=hr.Json())
@@ -177,9 +178,11 @@ def show(folder: Path, flights: int) -> bool:
         found, expected = demo.windows(), windows_of(data.flight_records(demo.table))
         is_equal = are_equal(found, expected)
         say(f"{demo.produced:,} flights, {len(found):,} windows: {'equal to' if is_equal else 'NOT equal to'} plain Python")
-        say(f"{left} tasks left {LOST} when it was lost, {came} came home when it was back")
+        say(f"left {LOST} when it was lost: {', '.join(sorted(left))}")
+        say(f"came when it was back: {', '.join(sorted(came))}")
+        say(f"{len(left)} tasks left {LOST}, {len(left & came)} of them came home")
     say("everything that was started has ended")
-    return is_equal and left == came > 0
+    return is_equal and left == came and bool(came)
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """A life of a cluster, by a seed: processors and whole locations come and go, and plans are made as a job makes them.
 
-What a job knows is followed here by hand: the containers of its last plan, and where each task has run last. It is played by
+What a job knows is followed here by hand: the containers of its last plan, and where each task has run. It is played by
 `core.affinity` in virtual time; what came of it is kept as plain mappings, for predicates that share nothing with that.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from affinity.judge import Owners, owners_of
 from headrace.core.affinity.cluster import members_of
+from headrace.core.affinity.lived import Lived
+from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.members import Member, TaskHistory, assigned
 from headrace.core.affinity.sightings import Sightings
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -21,18 +23,36 @@ from headrace.model.tasks import TaskName
 
 RETURN_S, SETTLE_S, LOOK_S = 10.0, 2.0, 0.5
 EVENTS = ("one joins", "one leaves", "a location crashes", "one is back", "all are back", RESTARTED := "all are restarted")
+AS_BEFORE = "all that were there are back"
 BACK_IN_TIME = "away for a moment", "all were away", RESTARTED
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What was so after an event and the quiet that followed. `homes`: where each task had run last when that began."""
+    """What was so after an event and the quiet that followed. `homes`: where each task had run last when that began; `lived`:
+    where it ran when all were there that are there now, of a life in which these were away since, and no others came."""
 
     event: str
     processors: Mapping[str, str]
     before: Owners
     after: Owners
     homes: Mapping[str, str]
+    lived: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ran(dict[str, Lived]):
+    """Where each task has run."""
+
+    def last(self) -> dict[str, str]:
+        return {task: one.last for task, one in self.items()}
+
+    def run(self, task: str, place: str, now_us: int) -> None:
+        before = self.get(task)
+        self[task] = Lived(LocationId(place)) if before is None else before.moved_to(LocationId(place), now_us)
+
+    def history(self, containers: tuple[ContainerModel, ...]) -> TaskHistory:
+        last = {TaskName.parse(task): one.last for task, one in self.items()}
+        return TaskHistory(containers, last, {}, {TaskName.parse(task): one.former for task, one in self.items()})
 
 
 def tasks_of(number: int) -> list[TaskModel]:
@@ -50,8 +70,9 @@ class Group:
     there: dict[str, str] = field(default_factory=dict)  # processor to its location
     gone: dict[str, str] = field(default_factory=dict)
     containers: tuple[ContainerModel, ...] = ()
-    ran: dict[str, str] = field(default_factory=dict)
+    ran: Ran = field(default_factory=Ran)
     ids: Iterator[int] = field(default_factory=count)
+    plans: Iterator[int] = field(default_factory=lambda: count(1))
 
     def life(self, events: int) -> Iterator[Phase]:
         for _ in range(self.draw.randint(2, min(6, self.most))):
@@ -61,6 +82,19 @@ class Group:
             yield self._planned(self._happened(self.draw.choice(EVENTS)))
         self._back(list(self.gone))
         yield self._planned("all are back")
+
+    def outages(self, number: int) -> Iterator[Phase]:
+        """One location after the other is away, for longer than it is waited for, and back; before that some have joined, so
+        that not all tasks are where they were at first."""
+        for joining in (4, 3):
+            for _ in range(joining):
+                self._join()
+            yield self._planned("some join")
+        lived = self.ran.last()
+        for _ in range(number):
+            yield self._planned(self._happened("a location crashes"))
+            self._back(list(self.gone))
+            yield replace(self._planned(AS_BEFORE), lived=lived)
 
     def _join(self) -> None:
         if len(self.there) + len(self.gone) < self.most:
@@ -97,13 +131,14 @@ class Group:
             self.there[name if self.draw.random() < 0.5 else f"p{next(self.ids)}"] = self.gone.pop(name)
 
     def _planned(self, event: str) -> Phase:
-        history = TaskHistory(self.containers, {TaskName.parse(task): place for task, place in self.ran.items()})
+        history = self.ran.history(self.containers)
         members = [Member(*one) for one in self.there.items()]
         self.draw.shuffle(members)
-        before, homes = owners_of(self.containers), dict(self.ran)
+        before, homes = owners_of(self.containers), self.ran.last()
         self.containers = assigned(tasks_of(self.tasks), members, history)
-        after = owners_of(self.containers)
-        self.ran = {task: self.there[processor] for task, processor in after.items()}
+        after, now_us = owners_of(self.containers), next(self.plans)
+        for task, processor in after.items():
+            self.ran.run(task, self.there[processor], now_us)
         return Phase(event, dict(self.there), before, after, homes)
 
 
@@ -119,7 +154,7 @@ class Executors:
     there: dict[str, int] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     containers: tuple[ContainerModel, ...] = ()
-    ran: dict[str, str] = field(default_factory=dict)
+    ran: Ran = field(default_factory=Ran)
     sightings: Sightings = field(default_factory=lambda: Sightings(RETURN_S, SETTLE_S))
     plans: int = 0
 
@@ -130,6 +165,19 @@ class Executors:
             yield self._quiet(self._happened())
         self.there = dict(self.locations)
         yield self._quiet("all are back")
+
+    def outages(self, number: int) -> Iterator[Phase]:
+        """One location after the other is lost, or has fewer slots, and is back."""
+        self.there = dict(self.locations)
+        yield self._quiet("the start")
+        lived = self.ran.last()
+        for _ in range(number):
+            name = self.draw.choice(sorted(self.locations))
+            slots = self.draw.randrange(self.locations[name])
+            self.there = self.there | {name: slots} if slots else {one: at for one, at in self.there.items() if one != name}
+            yield self._quiet("a location is lost, or slots of it")
+            self.there = dict(self.locations)
+            yield replace(self._quiet(AS_BEFORE), lived=lived)
 
     def _happened(self) -> str:
         match self.draw.randrange(4):
@@ -169,15 +217,15 @@ class Executors:
 
     def _plan(self) -> None:
         self.planned, self.plans = self.sightings.counted, self.plans + 1
-        history = TaskHistory(self.containers, {TaskName.parse(task): place for task, place in self.ran.items()})
-        self.containers = assigned(tasks_of(self.tasks), members_of(self.planned), history)
+        self.containers = assigned(tasks_of(self.tasks), members_of(self.planned), self.ran.history(self.containers))
         for container in self.containers:
             assert container.location_id is not None
             if container.location_id in self.there:
-                self.ran |= {str(task.name): container.location_id for task in container.tasks}
+                for task in container.tasks:
+                    self.ran.run(str(task.name), container.location_id, int(self.now_s * 1e6))
 
     def _quiet(self, event: str) -> Phase:
-        before, homes = owners_of(self.containers), dict(self.ran)
+        before, homes = owners_of(self.containers), self.ran.last()
         self._pass(RETURN_S + SETTLE_S + 1)
         processors = {f"{name}#{slot}": name for name, slots in self.there.items() for slot in range(slots)}
         return Phase(event, processors, before, owners_of(self.containers), homes)

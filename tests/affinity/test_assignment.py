@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
+from functools import partial
+from operator import ge
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +15,23 @@ from hypothesis import strategies as st
 from affinity.judge import (
     at_home,
     best,
+    best_of_all,
+    by_unit,
     has_every_task_once,
     is_balanced,
     is_balanced_in_all,
+    is_balanced_within_units,
+    is_level_by_units,
     least_moves,
+    level_ones,
     most_that_stay,
     owners_of,
     stayed,
+    unevenness,
+    unit_of,
+    value_of,
 )
+from headrace.core.affinity.lived import Left
 from headrace.core.affinity.members import Member, TaskHistory, TasksToAssign, assigned, assigned_together, moved_tasks
 from headrace.core.job_plan.containers import inputs_of
 from headrace.core.job_plan.elasticity import virtual_tasks_of
@@ -87,7 +99,93 @@ def test_none_is_better(
     assert is_balanced(found, now)
     most_stay, most_at_home = best(names, now, owned, homes)
     assert stayed(found, owned) == most_stay
-    assert is_moved or at_home(found, homes, now) == most_at_home
+    assert at_home(found, homes, now) == most_at_home
+
+
+PLACES = {"p1": "here", "p2": "here", "p3": "there", "p4": "away"}
+UNITS = st.dictionaries(NAMES, st.integers(1, 3), min_size=1, max_size=3).filter(lambda units: sum(units.values()) <= 4)
+
+
+def slots_of(units: Mapping[str, int]) -> dict[str, str | None]:
+    """The slots of processes, or of locations, with where they are."""
+    return {f"{name}#{number}": PLACES[name] for name, slots in sorted(units.items()) for number in range(slots)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    count=st.integers(1, 5),
+    units=st.lists(UNITS, min_size=2, max_size=4),
+    stores=st.dictionaries(st.integers(0, 4), st.sets(st.sampled_from(LOCATIONS), min_size=1)),
+    runs=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_of_units_with_several_slots_no_assignment_is_better(
+    count: int, units: list[dict[str, int]], stores: dict[int, set[str]], runs: list[bool]
+) -> None:
+    """Whatever units came before, with more slots or fewer; and what came of it stays as it is. Most tasks stay in their unit;
+    and none could stay in its slot, or be where it has run, or where it may have a store, unless another is not. `runs`:
+    whether tasks run before the next plan."""
+    tasks, containers, ran = whole(count), Containers(), dict[str, str]()
+    names = [str(task.name) for task in tasks]
+    former = {names[number]: places for number, places in stores.items() if number < count}
+    for now, is_run in zip(units, runs, strict=False):
+        slots, before = slots_of(now), owners_of(containers)
+        last = {TaskName.parse(task): place for task, place in ran.items()}
+        left = {TaskName.parse(task): {place: Left(True, 5) for place in sorted(own)} for task, own in former.items()}
+        places = {str(task.name): str(one.location_id) for one in containers for task in one.tasks}
+        homes = places | ran
+        had = {task: own - {homes.get(task, "")} for task, own in former.items() if before}
+        containers = assigned(tasks, members(**slots), TaskHistory(containers, last, {}, left))
+        owners = owners_of(containers)
+        assert has_every_task_once(owners, names, slots)
+        assert is_balanced(owners, slots) and is_level_by_units(owners, slots)
+        worth = partial(value_of, processors=slots, before=before, homes=homes, stores=had)
+        own, others = worth(owners), set(map(worth, level_ones(names, slots)))
+        assert own[0] == max(others)[0]
+        assert not any(other != own and all(map(ge, other, own)) for other in others)
+        lasting = TaskHistory(containers, last, {}, left)
+        assert owners_of(assigned(tasks, members(**slots), lasting)) == owners
+        ran = {task: str(slots[slot]) for task, slot in owners.items()} if is_run else ran
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 3), min_size=2, max_size=4),
+    units=st.lists(UNITS, min_size=2, max_size=4),
+    runs=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_of_all_sub_topologies_together_no_assignment_is_better(
+    counts: list[int], units: list[dict[str, int]], runs: list[bool]
+) -> None:
+    """They are as level as the shares of each allow; then as many tasks stay as can, and as many are where they have run."""
+    subs, rans = [whole(count) for count in counts], [dict[str, str]() for _ in counts]
+    containers: list[Containers] = [() for _ in counts]
+    for now, is_run in zip(units, runs, strict=False):
+        slots = slots_of(now)
+        histories = [
+            TaskHistory(before, {TaskName.parse(task): place for task, place in ran.items()})
+            for before, ran in zip(containers, rans, strict=True)
+        ]
+        group = members(**slots)
+        made = assigned_together([TasksToAssign(own, group, past) for own, past in zip(subs, histories, strict=True)])
+        choices, found, totals = [], (0, 0, 0, 0), Counter[str]()
+        for tasks, before, ran, after in zip(subs, containers, rans, made, strict=True):
+            owners, names = owners_of(after), [str(task.name) for task in tasks]
+            assert has_every_task_once(owners, names, slots)
+            assert is_balanced(owners, slots) and is_level_by_units(owners, slots)
+            homes = {str(task.name): str(one.location_id) for one in before for task in one.tasks} | ran
+            worth = partial(value_of, processors=slots, before=owners_of(before), homes=homes, stores={})
+            choices.append((level_ones(names, slots), worth))
+            own = worth(owners)
+            found = found[0] + own[0], found[1] + own[1], found[2] + own[2], found[3] + own[3]
+            totals.update(by_unit(owners).values())
+            assert is_balanced_within_units(owners, slots)
+        least, best_worth = best_of_all(choices, slots)
+        assert unevenness(totals, Counter(map(unit_of, slots))) == least
+        assert (found[0], found[2]) == (best_worth[0], best_worth[2]) or len(slots) > len(now), (found, best_worth)
+        assert found[0] == best_worth[0]
+        containers = list(made)
+        for ran, after in zip(rans, made, strict=True):
+            ran.update({task: str(slots[slot]) for task, slot in owners_of(after).items()} if is_run else {})
 
 
 @given(st.data())

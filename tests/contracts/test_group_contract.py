@@ -486,6 +486,11 @@ def test_where_tasks_have_run_is_kept_and_written_on_change_only(pair: Any) -> N
     assert tree.read(f"{ROOT}/localityData/Partition_0") == before
     assert first.locality.write_processor_locality(locality(Partition_0="rack-7/node:2", Partition_1="host-2"))
     wanted = locality(Partition_0="rack-7/node:2", Partition_1="host-2", Partition_2="host-3")
+    found = second.locality.read_processor_locality()
+    assert found.get_locality() == wanted.get_locality()
+    (moved,) = found.former
+    assert {place: left.is_home for place, left in found.former[moved].items()} == {"host-1": True}
+    second.locality.forget_former([moved], second.sequence)
     assert second.locality.read_processor_locality() == wanted
     assert not first.locality.write_processor_locality(locality())
 

@@ -326,8 +326,8 @@ class Processor:
         self.awaited = awaited_release(version, made.changed, made.portions, present, now_s)
         self.wanted, self.changed = wanted, made.to_fence
 
-    def _locality(self, wanted: WantedPlan) -> dict[TaskName, str]:
-        return {} if wanted.shape.forgets else dict(self.group.locality.read_processor_locality().get_locality())
+    def _locality(self, wanted: WantedPlan) -> LocalityInfo:
+        return LocalityInfo() if wanted.shape.forgets else self.group.locality.read_processor_locality()
 
     def _check_use(self, version: int) -> None:
         use = (self.world.lives, version)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import headrace as hr
+from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
 from headrace.core.group.grants import Grant, Grants, after_change, numbers_in_force, processor_of
 from headrace.core.job_plan.planner import planned
@@ -17,7 +18,6 @@ from headrace.errors import FencedError, UnavailableError
 from headrace.model.change import Change, ChangeKind
 from headrace.model.checkpoint import RoundId
 from headrace.model.job_model import JobModel
-from headrace.model.tasks import TaskName
 from planning.planned_model import STRINGS, PlannedModel
 
 Plan = Mapping[str, frozenset[str]]  # id to the tasks that it has, of all sub-topologies
@@ -64,7 +64,7 @@ class Kafka:
         self.holder = holder
         self.numbers += 1
 
-    def draft(self, wanted: WantedPlan, is_replan: bool, last_locations: Mapping[TaskName, str]) -> GroupDraft:
+    def draft(self, wanted: WantedPlan, is_replan: bool, locality: LocalityInfo) -> GroupDraft:
         shape, job = wanted.shape, self._job
         terms = replace(
             job.terms,
@@ -73,7 +73,7 @@ class Kafka:
             forgets_locality=shape.forgets,
             is_replan=is_replan,
         )
-        snapshot = replace(job.snapshot, epoch=self.numbers, last_locations=last_locations)
+        snapshot = replace(job.snapshot, epoch=self.numbers, locality=locality)
         return group_draft(planned(terms, snapshot), snapshot, wanted, self.grants)
 
     def take_back(self, holder: tuple[str, int], processors: Collection[str]) -> None:
@@ -90,13 +90,13 @@ class Kafka:
         holder: tuple[str, int],
         wanted: WantedPlan,
         is_replan: bool,
-        last_locations: Mapping[TaskName, str],
+        locality: LocalityInfo,
         changed: Collection[str],
     ) -> None:
         fenced, before = frozenset(changed), self.plan
         for _ in range(5):
             self.take_back(holder, fenced)
-            made = self.draft(wanted, is_replan, last_locations)
+            made = self.draft(wanted, is_replan, locality)
             if made.to_fence <= fenced:
                 assert made.draft.job_model.version > self.version, "a version is used twice"
                 self._job.commit(made.draft)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import pytest
 from group.simulated import STEP_S, TIMEOUT_S, World
 from group.test_simulation import FEW, MANY, comes_home, converges, started
 from headrace.coordination import ANY_VERSION, Operation, TreeConflictError, Write
-from headrace.core.affinity.quotas import Extras
+from headrace.core.affinity.sharing import Shares
 from headrace.core.group.grants import Grants, holders_of
 from headrace.core.group.processor_steps import ProcessorStep, ProcessorView, processor_step
 from headrace.core.group.proposals import RELEASE_WAIT_S, BarrierOutcome, barrier_outcome
@@ -63,8 +63,8 @@ def those_that_stopped_alone(state: GroupState, *_: Any, **terms: Any) -> frozen
     return frozenset() if terms["forgets"] else state.awaited
 
 
-def by_each_sub_topology_alone(extras: Sequence[Extras], totals: Mapping[str, int]) -> list[Any]:
-    return [one.having for one in extras]
+def by_each_sub_topology_alone(subs: Sequence[Shares]) -> None:
+    """As `improve`, but that what is best for each alone stays as it is."""
 
 
 def any_incarnation(state: GroupState, view: ProcessorView, grants: Grants) -> ProcessorStep:
@@ -217,7 +217,7 @@ TAKEN_OUT = {
     ),
     "a spare that comes is no change": TakenOut(f"{HISTORY}._group_change", those_that_are_there, "changes nothing"),
     "shares are equal over all sub-topologies": TakenOut(
-        "headrace.core.affinity.members.levelled", by_each_sub_topology_alone, "shares are not equal"
+        "headrace.core.affinity.members.improve", by_each_sub_topology_alone, "shares are not equal"
     ),
 }
 

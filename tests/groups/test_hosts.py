@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.conftest import need_machines
-from groups.group import Group, group_on
+from groups.group import PARTITIONS, Group, group_on
 from groups.hosts import host_of, hosts_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200)]
@@ -20,9 +20,11 @@ HOME_SHARE_MIN = 0.99
 
 
 @pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+def group(request: pytest.FixtureRequest, kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
+    """Of as many partitions as the test says."""
     need_machines()
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
+    coordinator = f"zookeeper://{real_zookeeper.server.address}/headrace"
+    with group_on(kafka_server, coordinator, tmp_path, partitions=getattr(request, "param", PARTITIONS)) as made:
         yield made
 
 
@@ -105,6 +107,7 @@ def test_the_tasks_of_one_that_is_lost_go_to_the_other_of_its_host(hosted: Group
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("group", [PARTITIONS, 4 * PARTITIONS], indirect=True)
 def test_a_host_that_is_lost_and_comes_back_has_its_tasks_again(hosted: Group) -> None:
     group, homes = hosted, hosts_of_tasks(hosted)
     lost = [id_ for id_ in IDS if host_of(id_) == "host-b"]

@@ -67,10 +67,11 @@ def test_every_way_of_reading_a_key_is_known_and_nothing_else() -> None:
 
 
 def test_the_keys_that_a_plan_is_made_from_shape_plans() -> None:
-    """Processors of a group compare their values. The others that are read there make no other plan."""
+    """Processors of a group compare their values. The others that are read there make no other plan; of how long local stores
+    are kept, by which tasks come home, the leader's value counts."""
     text = (SOURCE / "driver" / "planning" / "observe.py").read_text(encoding="utf-8")
     read = set(keys_read_in(text)) & KEYS.keys()
-    assert {name for name, key in KEYS.items() if key.shapes_plan} == read - {"system", "event_time_warning_s"}
+    assert {name for name, key in KEYS.items() if key.shapes_plan} == read - {"system", "event_time_warning_s", "local_store_retention_s"}
 
 
 @pytest.mark.parametrize("name", RESERVED)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from headrace.coordination import Create, Delete, Operation, Tree, Write
-from headrace.core.affinity.groupers import LocalityInfo
-from headrace.core.affinity.locations import LOCATION, LocationId
+from headrace.core.affinity.groupers import LocalityInfo, locality_of
+from headrace.core.affinity.lived import Lived, lived_of
+from headrace.core.affinity.locations import LocationId
 from headrace.errors import UnavailableError
 from headrace.group.layout import GroupPaths, unescaped
 from headrace.group.registration import TRIES_MAX, OwnNode
@@ -27,12 +29,12 @@ class GroupLocality:
     def read_processor_locality(self) -> LocalityInfo:
         names = self._tree.children(self._paths.localities)
         nodes = self._tree.read_all([f"{self._paths.localities}/{name}" for name in names])
-        found: dict[TaskName, LocationId] = {}
+        found: dict[TaskName, Lived] = {}
         for name, node in zip(names, nodes, strict=True):
-            task, location = _task_of(name), "" if node is None else node.data.decode(errors="replace")
-            if task is not None and LOCATION.fullmatch(location):
-                found[task] = LocationId(location)
-        return LocalityInfo(found)
+            task, lived = _task_of(name), None if node is None else lived_of(node.data.decode(errors="replace"))
+            if task is not None and lived is not None:
+                found[task] = lived
+        return locality_of(found)
 
     def write_processor_locality(self, info: LocalityInfo) -> bool:
         """Keep these; whether anything was another."""
@@ -54,14 +56,29 @@ class GroupLocality:
             self._own.commit(removed[start : start + OPERATIONS_MAX], by)
         return len(removed)
 
+    def forget_former(self, tasks: Collection[TaskName], by: int) -> None:
+        """For the leader, with its registration: these forget where they came from, as the stores that they have left there are
+        of no use. Where processors write the same entries meanwhile some may stay: they are hints."""
+        paths = [self._paths.locality(str(task)) for task in sorted(tasks)]
+        changes = list[Operation]()
+        for path, node in zip(paths, self._tree.read_all(paths), strict=True):
+            lived = None if node is None else lived_of(node.data.decode(errors="replace"))
+            if node is not None and lived is not None and lived.former:
+                changes.append(Write(path, Lived(lived.last).text.encode(), node.version))
+        for start in range(0, len(changes), OPERATIONS_MAX):
+            self._own.commit(changes[start : start + OPERATIONS_MAX], by)
+
     def _changes(self, locality: Mapping[TaskName, LocationId]) -> Sequence[Operation]:
-        wanted = {self._paths.locality(str(task)): place.encode() for task, place in sorted(locality.items())}
-        nodes = zip(wanted.items(), self._tree.read_all(list(wanted)), strict=True)
-        return [
-            Create(path, place) if node is None else Write(path, place, node.version)
-            for (path, place), node in nodes
-            if node is None or node.data != place
-        ]
+        wanted = {self._paths.locality(str(task)): place for task, place in sorted(locality.items())}
+        changes, now_us = list[Operation](), time.time_ns() // 1000
+        for (path, place), node in zip(wanted.items(), self._tree.read_all(list(wanted)), strict=True):
+            before = None if node is None else lived_of(node.data.decode(errors="replace"))
+            data = (Lived(place) if before is None else before.moved_to(place, now_us)).text.encode()
+            if node is None:
+                changes.append(Create(path, data))
+            elif node.data != data:
+                changes.append(Write(path, data, node.version))
+        return changes
 
     def _are_done(self, changes: Sequence[Operation]) -> bool:
         left = iter(changes)

@@ -9,7 +9,8 @@ from headrace.core.affinity.members import SLOT, Member
 
 def members_of(slots: Mapping[str, int], wanted: int | None = None) -> tuple[Member, ...]:
     """`wanted` processors at the locations of `slots`, which says how many Spark tasks each runs at once; None for as many as
-    these. Locations have shares as their slots are, so that a location that comes or goes changes little for the others.
+    these. Locations have shares as their slots are, so that a location that comes or goes changes little for the others. How
+    tasks are shared out among them, which may be fewer, says `core.affinity.members`.
 
     >>> [one.id for one in members_of({"host-1": 2, "host-2": 1})]
     ['host-1#0', 'host-1#1', 'host-2#0']

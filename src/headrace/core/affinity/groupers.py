@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.core.affinity.lived import Left, Lived
 from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.members import Member, TaskHistory, assigned, lanes_by_processor
 from headrace.core.job_plan.grouper_calls import named_errors
@@ -20,12 +21,24 @@ _WANTED = "return containers of which each of the given tasks is in exactly one"
 
 @dataclass(frozen=True, slots=True)
 class LocalityInfo:
-    """Where tasks have run last."""
+    """Where tasks have run last. `former`: where they ran before that, with when they left."""
 
     locality: Mapping[TaskName, LocationId] = field(default_factory=dict)
+    former: Mapping[TaskName, Mapping[LocationId, Left]] = field(default_factory=dict)
 
     def get_locality(self) -> Mapping[TaskName, LocationId]:
         return self.locality
+
+    def with_newer(self, newer: LocalityInfo) -> LocalityInfo:
+        """The same, but of the tasks that `newer` has."""
+        former = {task: places for task, places in self.former.items() if task not in newer.locality}
+        return LocalityInfo({**self.locality, **newer.locality}, {**former, **newer.former})
+
+
+def locality_of(lived: Mapping[TaskName, Lived]) -> LocalityInfo:
+    return LocalityInfo(
+        {task: one.last for task, one in lived.items()}, {task: one.former for task, one in lived.items() if one.former}
+    )
 
 
 class LocalityManager(Protocol):
@@ -37,7 +50,8 @@ class LocalityManager(Protocol):
 
     @abstractmethod
     def write_processor_locality(self, info: LocalityInfo) -> bool:
-        """Keep these; what is kept of other tasks stays. Whether anything was another: only then something is written."""
+        """Keep where these have run last; where they ran before that is remembered then. What is kept of other tasks stays.
+        Whether anything was another: only then something is written."""
 
 
 class TaskNameGrouper(ABC):

@@ -1,20 +1,20 @@
 """Which processor has which tasks: each stays where its state is, the shares are equal, and no task moves without need.
 
 Seed: SEP-11 "Container to physical host assignment": the processor that had a task, else one at the same location, else any.
-What is shared out are *portions*: a task; the virtual tasks of one together, or where there are fewer tasks than processors
-slices of them, as `core.job_plan.containers` cuts them. Shares are equal in each sub-topology, and all sub-topologies together:
-five sub-topologies of one task each do not meet on one processor.
+What is shared out are *portions*: a task; the virtual tasks of one together, or where there are fewer tasks than slots slices
+of them, as `core.job_plan.containers` cuts them. They are shared out to the processes of a group, or the locations of a
+cluster, and what each of these has to its slots (`sharing`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from headrace.core.affinity.quotas import Extras, levelled
+from headrace.core.affinity.improving import improve
+from headrace.core.affinity.lived import Left
+from headrace.core.affinity.sharing import Holder, Portion, Shares, first_shares, seen_by_slot
 from headrace.core.job_plan.containers import portions_of
 from headrace.core.job_plan.elasticity import bucketed
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -37,34 +37,31 @@ class TaskHistory:
     """What is known of tasks from before.
 
     `containers`: of the plan before, of the same sub-topology, perhaps of another elasticity factor. `last_locations`: where
-    tasks have run last, as their containers have said. `state_bytes`: how much a task would have to restore.
+    tasks have run last, as their containers have said. `former_locations`: where they ran before that and may have a local
+    store, with when they left. `state_bytes`: how much a task would have to restore.
     """
 
     containers: Collection[ContainerModel] = ()
     last_locations: Mapping[TaskName, str] = field(default_factory=dict)
     state_bytes: Mapping[TaskName, int] = field(default_factory=dict)
+    former_locations: Mapping[TaskName, Mapping[str, Left]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TasksToAssign:
-    """The tasks of one sub-topology, and the processors that may have some. `slots`: how many these have, where it is not one
-    each."""
+    """The tasks of one sub-topology, and the processors that may have some."""
 
     tasks: Sequence[TaskModel]
     processors: Collection[Member]
     history: TaskHistory = TaskHistory()
-    slots: int | None = None
 
 
-class _Portion(NamedTuple):
-    """What is given to one processor. `owner`: the processor that had it, also one that is not there any more. `home`: where it
-    has run last, as far as that is known."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The tasks of a portion, and what is known of it."""
 
-    number: int
     tasks: tuple[TaskModel, ...]
-    state_bytes: int
-    owner: str | None
-    home: str | None
+    portion: Portion
 
 
 def assigned(
@@ -72,8 +69,8 @@ def assigned(
 ) -> tuple[ContainerModel, ...]:
     """One container for each processor that has tasks, by lane. Equal arguments give equal containers, in whatever order they
     are given. Shares differ by at most one portion; as many portions stay with their processor as such shares allow; of those
-    that do not as many as can be come to the location where they have run. (Nearly as many, where processors have themselves
-    changed their location, or had not run yet what they had.)
+    that do not as many as can be come to the location where they have run last, of the others to one where they ran before.
+    (Nearly as many, where a process of several slots has changed its location.)
 
     >>> from headrace.model.streams import SSP
     >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(4)]
@@ -92,7 +89,8 @@ def assigned(
 
 def assigned_together(subs: Sequence[TasksToAssign]) -> tuple[tuple[ContainerModel, ...], ...]:
     """As `assigned`, of several sub-topologies. Where all have the same processors, what a processor has of all of them
-    together differs by at most one portion, too, and as many portions stay as both allow; else it is as level as it can be.
+    together differs by at most one portion, too, and as many portions stay, and are where they have run, as both allow; else it
+    is as level as the shares of each sub-topology can be.
 
     >>> from headrace.model.streams import SSP
     >>> tasks = [TaskModel(TaskName.parse("Partition_0"), (SSP("k", "a", 0),))]
@@ -101,14 +99,28 @@ def assigned_together(subs: Sequence[TasksToAssign]) -> tuple[tuple[ContainerMod
     >>> [container.processor_id for sub in found for container in sub]
     ['b', 'b', 'a', 'a', 'a']
 
-    Where members are slots of processes (`ID`, `ID#1` and so on), as many of each, the shares of processes are equal as well:
+    Members may be slots of units: of processes (`ID`, `ID#1` and so on) or of locations (`LOCATION#0` and so on). Then of each
+    sub-topology slots differ by at most one portion, and of what is beyond the least of all slots no unit has two portions more
+    than another that has a slot free for one. As many portions stay in their unit as that allows; the others come where they
+    have run, as above; and of what a unit has as many as can be stay in their slot. What all sub-topologies have together is as
+    level as this allows, by slots and then by units.
 
-    >>> slots = [Member(id_) for id_ in ("a", "a#1", "b", "b#1")]
-    >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(2)]
-    >>> [one.processor_id for one in assigned(tasks, slots)]
-    ['a', 'b']
+    >>> slots = [Member(id_) for id_ in ("a", "a#1", "a#2", "b", "b#1")]
+    >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(10)]
+    >>> [[(one.processor_id, len(one.tasks)) for one in assigned(tasks[:count], slots)] for count in (2, 10)]
+    [[('a', 1), ('b', 1)], [('a', 2), ('a#1', 2), ('a#2', 2), ('b', 2), ('b#1', 2)]]
     """
-    given = _of_slots(subs) if all(_has_equal_slots(sub.processors) for sub in subs) else _given(subs)
+    known = [_known(sub.tasks, len(sub.processors), sub.history) for sub in subs]
+    held = _shared_out([_shared_by_units(own, sub) for own, sub in zip(known, subs, strict=True)])
+    slots = [_slots(sub) for sub in subs]
+    given = [_Given() for _ in subs]
+    for holder in sorted({id_ for own in slots for id_ in own}):
+        having = [number for number, own in enumerate(slots) if holder in own]
+        mine = [[_in_slot(known[number][one]) for one in held[number][holder]] for number in having]
+        shared = _shared_out([(own, slots[number][holder]) for own, number in zip(mine, having, strict=True)])
+        for number, shares in zip(having, shared, strict=True):
+            for id_, own in shares.items():
+                given[number][id_] = tuple(task for one in own for task in known[number][one].tasks)
     return tuple(_containers(shares, sub) for sub, shares in zip(subs, given, strict=True))
 
 
@@ -116,59 +128,51 @@ _Given = dict[str, tuple[TaskModel, ...]]  # the tasks of each member
 
 
 def process_of(id_: str) -> str:
-    """The process of a group that a slot is of."""
+    """What a slot is of: a process of a group, or a location of a cluster."""
     return id_.partition(SLOT)[0]
 
 
-def _has_equal_slots(members: Collection[Member]) -> bool:
-    """Whether all are slots of processes of a group, of which the first has the id of its process. (Those of a cluster are
-    processors by themselves.)"""
-    counts = Counter(process_of(one.id) for one in members)
-    return counts.keys() <= {one.id for one in members} and len(set(counts.values())) == 1 and max(counts.values()) > 1
-
-
-def _of_slots(subs: Sequence[TasksToAssign]) -> list[_Given]:
-    """Share out among processes first, and then what each has among its slots."""
-    of_processes = _given([_by_process(sub) for sub in subs])
-    found = [_Given() for _ in subs]
-    for process in sorted({process_of(one.id) for sub in subs for one in sub.processors}):
-        having = [at for at, shares in enumerate(of_processes) if process in shares]
-        own = [
-            replace(
-                subs[at],
-                tasks=of_processes[at][process],
-                processors=[one for one in subs[at].processors if process_of(one.id) == process],
-            )
-            for at in having
-        ]
-        for at, shares in zip(having, _given(own), strict=True):
-            found[at] |= shares
+def _slots(sub: TasksToAssign) -> dict[str, list[Holder]]:
+    """By process, or location."""
+    found: dict[str, list[Holder]] = {}
+    for one in sub.processors:
+        found.setdefault(process_of(one.id), []).append(Holder(one.id))
     return found
 
 
-def _by_process(sub: TasksToAssign) -> TasksToAssign:
-    members = {process_of(one.id): Member(process_of(one.id), one.location_id) for one in sub.processors}
-    containers = [
-        one if one.processor_id is None else replace(one, processor_id=process_of(one.processor_id))
-        for one in sub.history.containers
-    ]
-    history = replace(sub.history, containers=containers)
-    return TasksToAssign(sub.tasks, list(members.values()), history, len(sub.processors))
+def _holders(sub: TasksToAssign) -> list[Holder]:
+    ids = [one.id for one in sub.processors]
+    assert ids, "there is no processor"
+    assert len(set(ids)) == len(ids), f"two processors of one id: {sorted(ids)}"
+    places = {process_of(one.id): one.location_id for one in sub.processors}
+    return [Holder(id_, places[id_], len(slots)) for id_, slots in _slots(sub).items()]
 
 
-def _given(subs: Sequence[TasksToAssign]) -> list[_Given]:
-    """By sub-topology the tasks that each of its members is to have."""
-    totals, shared = Counter[str](), list[_Shared]()
-    for sub in subs:
-        one = _shared(sub, totals)
-        totals.update(one.quotas)
+def _shared_by_units(known: Sequence[_Known], sub: TasksToAssign) -> tuple[list[Portion], list[Holder]]:
+    holders = _holders(sub)
+    return seen_by_slot([one.portion for one in known], holders, {one.id for one in sub.processors}), holders
+
+
+def _shared_out(subs: Sequence[tuple[Sequence[Portion], Sequence[Holder]]]) -> list[dict[str, list[int]]]:
+    """By sub-topology the numbers of the portions that each of its holders is to have."""
+    if all(len(holders) == 1 for _, holders in subs):
+        return [{holders[0].id: [one.number for one in portions]} for portions, holders in subs]
+    totals, shared = Counter[str](), list[Shares]()
+    for portions, holders in subs:
+        one = first_shares(portions, holders, totals)
+        totals.update(one.holding.values())
         shared.append(one)
-    chosen = levelled([one.extras for one in shared], {one.id: totals[one.id] for sub in shared for one in sub.members})
-    found = []
-    for one, having in zip(shared, chosen, strict=True):
-        shares = _shares(one, {member.id: one.low + (member.id in having) for member in one.members})
-        found.append({id_: tuple(task for portion in sorted(mine) for task in portion.tasks) for id_, mine in shares.items()})
+    improve(shared)
+    found: list[dict[str, list[int]]] = []
+    for one in shared:
+        found.append({holder.id: [] for holder in one.holders})
+        for number, id_ in sorted(one.holding.items()):
+            found[-1][id_].append(number)
     return found
+
+
+def _in_slot(known: _Known) -> Portion:
+    return known.portion._replace(owner=known.portion.slot, last=None, former={})
 
 
 def _containers(shares: _Given, sub: TasksToAssign) -> tuple[ContainerModel, ...]:
@@ -189,19 +193,26 @@ def moved_tasks(before: Collection[ContainerModel], after: Collection[ContainerM
     )
 
 
-def _portions(tasks: Sequence[TaskModel], count: int, history: TaskHistory) -> list[_Portion]:
-    """`tasks` in order of their names, and what is known of them; of a task that was cut otherwise before what is known of
-    those that had its keys."""
+def _known(tasks: Sequence[TaskModel], count: int, history: TaskHistory) -> list[_Known]:
+    """`tasks` as they are shared out among `count` slots, in order of their names, and what is known of them; of a task that
+    was cut otherwise before what is known of those that had its keys, but for where these ran before: their stores are of no
+    use."""
     before = {task.name: container for container in history.containers for task in container.tasks}
     former_of, last_of = _former(before), _former(history.last_locations)
     found = []
     for number, portion in enumerate(portions_of(tasks, count)):
         had = [before[name] for task in portion for name in former_of(task.name)]
-        owner = _most(container.processor_id for container in had)
-        home = _most(history.last_locations[name] for task in portion for name in last_of(task.name))
-        home = home or _most(container.location_id for container in had if container.processor_id == owner)
+        owner = _most(process_of(one.processor_id) for one in had if one.processor_id is not None)
+        own = [one for one in had if one.processor_id is not None and process_of(one.processor_id) == owner]
+        last = _most(history.last_locations[name] for task in portion for name in last_of(task.name))
+        last = last or _most(one.location_id for one in own or had)
+        left: dict[str, Left] = {}
+        for task in portion:
+            places = history.former_locations.get(task.name, {}) if task.name in before else {}
+            left |= {place: max(one, left.get(place, one)) for place, one in places.items() if place != last}
         size = sum(history.state_bytes.get(task.name, 0) for task in portion)
-        found.append(_Portion(number, tuple(portion), size, owner, home))
+        slot = _most(one.processor_id for one in own)
+        found.append(_Known(tuple(portion), Portion(number, size, owner, last, left, slot)))
     return found
 
 
@@ -221,132 +232,6 @@ def _most(values: Iterable[str | None]) -> str | None:
     """The most frequent value, of several the least; None where there is none."""
     counts = Counter(value for value in values if value is not None)
     return min(counts, key=lambda value: (-counts[value], value), default=None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shared:
-    """A sub-topology's portions. `owned`: by id of each processor those that it had, the first ones stay longest; `free`: of
-    those that are not there any more. Each processor is to have `low` portions, and those of `having` one more."""
-
-    members: Sequence[Member]
-    owned: Mapping[str | None, Sequence[_Portion]]
-    free: Sequence[_Portion]
-    low: int
-    having: frozenset[str]
-
-    @property
-    def quotas(self) -> dict[str, int]:
-        return {one.id: self.low + (one.id in self.having) for one in self.members}
-
-    @property
-    def extras(self) -> Extras:
-        mine = {one.id: self.owned[one.id] for one in self.members}
-        kept = {id_: owned[self.low].state_bytes for id_, owned in mine.items() if len(owned) > self.low}
-        return Extras(tuple(mine), self.having, kept)
-
-
-def _shared(sub: TasksToAssign, load: Mapping[str, int]) -> _Shared:
-    """What is best for one sub-topology alone; `load`: how many portions processors have of others."""
-    assert sub.processors, "there is no processor"
-    members = sorted(sub.processors, key=lambda one: one.id)
-    assert len({one.id for one in members}) == len(members), f"two processors of one id: {members}"
-    portions = _portions(sub.tasks, sub.slots or len(members), sub.history)
-    low, more = divmod(len(portions), len(members))
-    owned: dict[str | None, list[_Portion]] = {one.id: [] for one in members}
-    free: list[_Portion] = []
-    for portion in portions:
-        owned.get(portion.owner, free).append(portion)
-    there = {one.location_id for one in members}
-
-    def leaves_late(portion: _Portion, here: str | None) -> tuple[int, int, int]:
-        """First what has run elsewhere and may find a place there, then what is soonest restored, then the last by name."""
-        elsewhere = 0 if portion.home in (None, here) else 2 if portion.home in there else 1
-        return elsewhere, -portion.state_bytes, portion.number
-
-    for one in members:
-        owned[one.id].sort(key=lambda portion: leaves_late(portion, one.location_id))
-    return _Shared(members, owned, free, low, _having_more(members, owned, free, low, more, load))
-
-
-def _shares(shared: _Shared, quotas: Mapping[str, int]) -> dict[str, list[_Portion]]:
-    """The portions of each processor, by its id."""
-    members, owned = shared.members, shared.owned
-    shares = {one.id: list(owned[one.id][: quotas[one.id]]) for one in members}
-    free = [*shared.free, *(portion for one in members for portion in owned[one.id][quotas[one.id] :])]
-    free.sort()
-    places = {one.id: one.location_id for one in members}
-    room = {id_: quota - len(shares[id_]) for id_, quota in quotas.items()}
-    for place_of, home_of in ((places.__getitem__, lambda portion: portion.home), (_anywhere, _anywhere)):
-        free = _placed(free, home_of, shares, place_of, room)
-    assert not free, free
-    return shares
-
-
-def _having_more(
-    members: Sequence[Member],
-    owned: Mapping[str | None, Sequence[_Portion]],
-    free: Sequence[_Portion],
-    low: int,
-    more: int,
-    load: Mapping[str, int],
-) -> frozenset[str]:
-    """Which `more` processors are to have one portion above `low`: first those that keep a portion by it, and among them, then
-    among the others, where more portions are at home than there is room for."""
-    crowd = Counter(portion.home for portion in free)  # by location: portions that look for a place there, less the places
-    for one in members:
-        crowd.update(portion.home for portion in owned[one.id][low:])
-        crowd[one.location_id] -= max(0, low - len(owned[one.id]))
-
-    def gain(one: Member) -> int:
-        """By how many more portions are at home."""
-        if len(owned[one.id]) <= low:
-            return int(one.location_id is not None and crowd[one.location_id] > 0)
-        home = owned[one.id][low].home
-        finds_none = home is None or crowd[home] > 0
-        return int(home is not None and home == one.location_id) - (not finds_none)
-
-    chosen = set[str]()
-    keepers = {one.id for one in members if len(owned[one.id]) > low}
-    waiting = sorted(members, key=lambda one: (load.get(one.id, 0), -len(owned[one.id]), one.id))
-    for _ in range(more):
-        best = max(waiting, key=lambda one: (one.id in keepers, gain(one)))  # of equal ones the first
-        waiting.remove(best)
-        chosen.add(best.id)
-        crowd[owned[best.id][low].home if best.id in keepers else best.location_id] -= 1
-    return frozenset(chosen)
-
-
-def _anywhere(_: object) -> str:
-    return ""
-
-
-def _placed(
-    free: Sequence[_Portion],
-    home_of: Callable[[_Portion], str | None],
-    shares: Mapping[str, list[_Portion]],
-    place_of: Callable[[str], str | None],
-    room: dict[str, int],
-) -> list[_Portion]:
-    """Put each portion where it is at home, with the processor there that has most room; gives those that find none."""
-    rooms: dict[str | None, list[tuple[int, str]]] = {}
-    for id_, left in room.items():
-        if left:
-            rooms.setdefault(place_of(id_), []).append((-left, id_))
-    for heap in rooms.values():
-        heapify(heap)
-    homeless = []
-    for portion in free:
-        home = home_of(portion)
-        heap = rooms.get(home, []) if home is not None else []
-        if not heap:
-            homeless.append(portion)
-            continue
-        left, id_ = heappop(heap)
-        shares[id_].append(portion)
-        room[id_] -= 1
-        if room[id_]:
-            heappush(heap, (left + 1, id_))
-    return homeless
 
 
 def lanes_by_processor(ids: Sequence[str], before: Collection[ContainerModel]) -> dict[str, int]:

@@ -51,7 +51,8 @@ class PlanTerms:
     renamed or given up. `is_replan`: the job runs; what a stream's readers cannot follow stops them alone then, and a request
     that cannot be done is refused alone. `refused_streams`: changed
     streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes of what operators give, by
-    name; None where some are not known. `far_us`: see `Program`.
+    name; None where some are not known. `far_us`: see `Program`. `store_retention_us`: for so long a local store is kept that
+    is not used.
     """
 
     topology: Topology
@@ -70,6 +71,7 @@ class PlanTerms:
     refused_streams: Mapping[str, HeadraceError] = field(default_factory=dict)
     sides: Mapping[str, Sides] | None = None
     far_us: int = 0
+    store_retention_us: int = 0
     processors: tuple[Member, ...] = ()
     next_version: int | None = None
     forgets_locality: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.elasticity.recut import Stored
 from headrace.core.elasticity.scales import ScaleRequests
 from headrace.core.job_plan.assignment import Assignment
@@ -91,8 +92,8 @@ class Snapshot:
     a snapshot that nothing is committed from. `now_us`: the moment.
     `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `requests`: why the plan of a job that
     runs is made; what startpoints are requested is in `startpoints`. `refused_before`: streams whose change the plan before
-    has refused, with their partitions then. `scales`: those in force, and what is requested of them. `last_locations`: where
-    tasks have run last, of those that have on a cluster.
+    has refused, with their partitions then. `scales`: those in force, and what is requested of them. `locality`: where
+    tasks have run, of those that have on a cluster or in a group.
     """
 
     offsets: Offsets
@@ -115,7 +116,7 @@ class Snapshot:
     requests: tuple[ChangeRequest, ...] = ()
     refused_before: Mapping[str, int] = field(default_factory=dict)
     scales: ScaleRequests = field(default_factory=ScaleRequests)
-    last_locations: Mapping[TaskName, str] = field(default_factory=dict)
+    locality: LocalityInfo = field(default_factory=LocalityInfo)
 
     def requested_by(self, kind: ChangeKind, subject: str) -> str:
         """Who has requested a change; empty where it was only seen."""

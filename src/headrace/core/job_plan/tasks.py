@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headrace.core.affinity.groupers import containers_by
+from headrace.core.affinity.lived import with_store
 from headrace.core.affinity.members import TaskHistory, TasksToAssign, assigned_together, process_of
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
@@ -80,7 +81,9 @@ def _history(sub: SubTopology, tasks: Sequence[TaskModel], terms: PlanTerms, sna
     before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     heads = {task.name: one.head for task in tasks if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
-    return TaskHistory(before[0].containers if before else (), snapshot.last_locations, sizes)
+    former = with_store(snapshot.locality.former, snapshot.now_us, terms.store_retention_us)
+    containers = before[0].containers if before else ()
+    return TaskHistory(containers, snapshot.locality.get_locality(), sizes, former)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
+from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.elasticity.recut import Recut
 from headrace.core.group.drafts import GroupStep, wanted_plan
 from headrace.core.group.grants import holders_of
@@ -302,8 +303,8 @@ class GroupCoordinator:
         wanted = wanted_plan(state, model, self._settling, number, forgets=forgets)
         if wanted is None:
             return None
-        last_locations = {} if forgets else self._group.locality.read_processor_locality().get_locality()
-        return PlanOrder(self._epoch, self._pace.clock_us(), wanted, self._has_planned, self._due, last_locations)
+        locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
+        return PlanOrder(self._epoch, self._pace.clock_us(), wanted, self._has_planned, self._due, locality)
 
     # --- proposals --------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,7 @@ class GroupMaintenance:
             LOG.warning("state files that no round has committed could not be deleted, it is tried again: %s", error)
             return
         self._locality.remove_all_but([task.name for task in plan.model.tasks], self._by)
+        self._locality.forget_former(plan.rewound, self._by)
         self._has_leftovers = False
         if count:
             LOG.info("%d state files of rounds that never committed are deleted", count)

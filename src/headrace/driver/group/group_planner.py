@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.codec.job_records import startpoints_of, stored_operators
+from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
 from headrace.core.group.grants import GroupChange, after_change, lanes_of, processor_tasks
 from headrace.core.job_plan.planner import planned
@@ -25,7 +26,6 @@ from headrace.errors import UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest, Outcome
 from headrace.model.streams import SSP
-from headrace.model.tasks import TaskName
 from headrace.model.topology import SourceKind
 from headrace.ports import JobReader
 
@@ -36,14 +36,14 @@ TRIES_MAX = 5  # each time more processors are found that a plan changes
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanOrder:
     """What a leader wants a plan for. `is_replan`: the group has planned in this run; `requests`: why another plan is due;
-    `last_locations`: where tasks have run last, as processors have said."""
+    `locality`: where tasks have run, as processors have said."""
 
     epoch: int
     now_us: int
     wanted: WantedPlan
     is_replan: bool
     requests: Sequence[ChangeRequest] = ()
-    last_locations: Mapping[TaskName, str] = field(default_factory=dict)
+    locality: LocalityInfo = field(default_factory=LocalityInfo)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ class GroupPlanner:
         snapshot = replace(
             snapshot,
             requests=(*order.requests, *snapshot.requests),
-            last_locations={**snapshot.last_locations, **order.last_locations},
+            locality=snapshot.locality.with_newer(order.locality),
         )
         return group_draft(planned(terms, snapshot), snapshot, order.wanted, store.grants() or {})
 

@@ -153,7 +153,8 @@ class JobPlan:
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `changes`: the entries that
     this plan adds to the history of the job, by key. `waiting_scales`: what waits for tasks to come together, by the titles of
-    sub-topologies. `locations`: of the cluster, with how many Spark tasks each runs at once.
+    sub-topologies. `rewound`: the tasks that go back with this plan. `locations`: of the cluster, with how many Spark tasks
+    each runs at once.
 
     `processor_id`: of a standalone group, whose containers are run by these rounds; None: all.
     """
@@ -176,4 +177,5 @@ class JobPlan:
     changes: Mapping[str, Change] = field(default_factory=dict)
     waiting_scales: Mapping[str, Waiting] = field(default_factory=dict)
     locations: Mapping[str, int] = field(default_factory=dict)
+    rewound: frozenset[TaskName] = frozenset()
     processor_id: str | None = None

@@ -184,6 +184,7 @@ class JobPlanner:
             changes=draft.changes,
             waiting_scales=draft.scaling.waiting,
             locations=draft.terms.locations,
+            rewound=frozenset(draft.rewound.versions),
         )
 
     def _loaded(self, terms: PlanTerms, programs: Mapping[str | None, Program], epoch: int) -> JobPlan:
@@ -222,7 +223,7 @@ class JobPlanner:
             HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(draft.changes)},
             SSP_ASSIGNMENT: assignment_changes(snapshot.assignment, assignment),
             PARTITION_COUNTS: record_changes(snapshot.partition_records, draft.records),
-            LOCALITY: locality_changes(snapshot.last_locations, draft.job_model),
+            LOCALITY: locality_changes(snapshot.locality, draft.job_model, draft.rewound.versions),
         }
         if snapshot.flows != draft.flows:
             changes[FLOWS] = {FLOWS: encode(Flows(draft.flows))}

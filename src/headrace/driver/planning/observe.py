@@ -72,6 +72,7 @@ def terms_of(
         is_replan,
         sides=sides,
         far_us=round(config.event_time_warning_s * 1_000_000),
+        store_retention_us=round(config.local_store_retention_s * 1_000_000),
         task_name_grouper=task_name_grouper_of(config.task_name_grouper),
     )
 
@@ -138,7 +139,7 @@ def observe(
             if stream in streams and streams[stream].partitions == count
         ),
         scales=scales_of(metadata),
-        last_locations=StoredLocality(metadata).read_processor_locality().get_locality(),
+        locality=StoredLocality(metadata).read_processor_locality(),
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection
 
-from headrace.core.affinity.groupers import LocalityInfo
-from headrace.core.affinity.locations import LocationId
+from headrace.core.affinity.groupers import LocalityInfo, locality_of
+from headrace.core.affinity.lived import Lived, lived_of
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports import CoordinatorStore, MetadataStore
 
-LOCALITY = "locality"  # namespace: a task's name to the id of a location
+LOCALITY = "locality"  # namespace: a task's name to `Lived.text`
 
 
 class StoredLocality:
@@ -18,25 +19,36 @@ class StoredLocality:
 
     def __init__(self, metadata: MetadataStore, store: CoordinatorStore | None = None, epoch: int = 0) -> None:
         self._metadata, self._store, self._epoch = metadata, store, epoch
-        self._written: Mapping[TaskName, LocationId] | None = None
+        self._written: dict[TaskName, Lived] | None = None
 
     def read_processor_locality(self) -> LocalityInfo:
-        stored = self._metadata.all(LOCALITY)
-        return LocalityInfo({TaskName.parse(task): LocationId(place.decode()) for task, place in stored.items()})
+        return locality_of(self._stored())
 
     def write_processor_locality(self, info: LocalityInfo) -> bool:
         """Keep these. `FencedError` where another driver holds the job."""
         assert self._store is not None, "it was opened for reading"
         if self._written is None:
-            self._written = self.read_processor_locality().get_locality()
-        changed = {task: place for task, place in info.get_locality().items() if self._written.get(task) != place}
+            self._written = self._stored()
+        written, now_us = self._written, time.time_ns() // 1000
+        wanted = {
+            task: Lived(place) if (before := written.get(task)) is None else before.moved_to(place, now_us)
+            for task, place in info.get_locality().items()
+        }
+        changed = {task: one for task, one in wanted.items() if written.get(task) != one}
         if changed:
-            self._store.write_metadata(self._epoch, LOCALITY, {str(task): place.encode() for task, place in changed.items()})
-            self._written = {**self._written, **changed}
+            self._store.write_metadata(self._epoch, LOCALITY, {str(task): one.text.encode() for task, one in changed.items()})
+            self._written = {**written, **changed}
         return bool(changed)
 
+    def _stored(self) -> dict[TaskName, Lived]:
+        found = {TaskName.parse(task): lived_of(text.decode()) for task, text in self._metadata.all(LOCALITY).items()}
+        return {task: one for task, one in found.items() if one is not None}
 
-def locality_changes(stored: Iterable[TaskName], model: JobModel) -> dict[str, bytes | None]:
-    """What is to be removed with a plan: the entries of tasks that it has not."""
+
+def locality_changes(stored: LocalityInfo, model: JobModel, rewound: Collection[TaskName]) -> dict[str, bytes | None]:
+    """What is to be changed with a plan: the entries of tasks that it has not are removed; those that go back forget where they
+    came from, as the stores that they have left there are of no use."""
     there = {task.name for task in model.tasks}
-    return {str(task): None for task in stored if task not in there}
+    removed: dict[str, bytes | None] = {str(task): None for task in stored.get_locality() if task not in there}
+    kept = {task: stored.get_locality()[task] for task in stored.former if task in there and task in rewound}
+    return {**removed, **{str(task): Lived(last).text.encode() for task, last in kept.items()}}
