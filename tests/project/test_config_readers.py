@@ -71,7 +71,8 @@ def test_the_keys_that_a_plan_is_made_from_shape_plans() -> None:
     are kept, by which tasks come home, the leader's value counts."""
     text = (SOURCE / "driver" / "planning" / "observe.py").read_text(encoding="utf-8")
     read = set(keys_read_in(text)) & KEYS.keys()
-    assert {name for name, key in KEYS.items() if key.shapes_plan} == read - {"system", "event_time_warning_s", "local_store_retention_s"}
+    others = {"system", "event_time_warning_s", "local_store_retention_s"}
+    assert {name for name, key in KEYS.items() if key.shapes_plan} == read - others
 
 
 @pytest.mark.parametrize("name", RESERVED)
