@@ -10,7 +10,7 @@ import pytest
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.affinity.locations import LocationId
 from headrace.core.group.state import Registration
-from headrace.driver.group.processor_rounds import OwnMaintenance
+from headrace.driver.group.own_maintenance import OwnMaintenance
 from headrace.errors import FencedError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup

@@ -180,7 +180,7 @@ class GroupJob(RunningJob):
         """Wait until there is something to look at."""
         until_s = time.monotonic() + within_s
         while not self._stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
-            if self._group.wait_for_change(min(0.2, left_s)):
+            if self._group.wait_for_change(min(0.2, left_s)) or self._rounds.has_news:
                 return
 
     def _guard(self) -> None:

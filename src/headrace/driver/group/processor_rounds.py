@@ -6,14 +6,11 @@ What the others commit it hears from their checkpoints, for watermarks, lags and
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace.core.affinity.arrivals import arrivals
-from headrace.core.affinity.groupers import LocalityInfo
-from headrace.core.affinity.locations import LocationId
 from headrace.core.group.grants import Grant, holders_of, portion_of, processor_tasks
 from headrace.core.group.membership import leader_of
 from headrace.core.group.pauses import pause_to_keep
@@ -22,9 +19,9 @@ from headrace.core.group.state import GroupState, PauseRequest
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
+from headrace.driver.group.own_maintenance import OwnMaintenance
 from headrace.driver.job_preparer import JobPreparer
 from headrace.driver.job_status import SubTopologyStatus
-from headrace.driver.maintenance.store_retention import INTERVAL_S, StoreRetention
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause
@@ -34,65 +31,10 @@ from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.streams import SSP
-from headrace.model.tasks import TaskName
 from headrace.ports import JobReader
 
 LOG = logging.getLogger("headrace.group")
 RELEASE_S = 8.0  # for so long rounds may end by themselves, before they are dropped
-
-
-class OwnMaintenance:
-    """What a processor's rounds are followed by: it remembers where its tasks have run, and removes the local stores of those
-    that live elsewhere. Versions of the state, and files that all share, are the leader's: `GroupMaintenance`."""
-
-    def __init__(self, group: ProcessorGroup, reader: JobReader, retention: StoreRetention | None) -> None:
-        self._group, self._reader, self._retention = group, reader, retention
-        self._began_s = time.monotonic()
-        self._ran: dict[TaskName, LocationId] = {}
-        self._adding = threading.Lock()  # rounds of several sub-topologies do, and who follows the group
-
-    def began(self, runner: SubTopologyRunner) -> None:
-        """A round of this one is to begin. `FencedError` unless the lease holds: it would be dropped a moment later."""
-        if not self._group.lease.holds(self._group.now_s()):
-            raise FencedError(f"no round of {runner.sub.title} is begun: ZooKeeper has not confirmed this processor lately")
-
-    def committed(self, runner: SubTopologyRunner) -> None:
-        """A round of this one was committed, and the next has not begun."""
-        ran = runner.new_locations()
-        with self._adding:
-            self._ran.update(ran)
-
-    def keep(self) -> None:
-        """The leader does: a version may be of tasks of several processors."""
-
-    def tidy(self) -> None:
-        """The leader does."""
-
-    def remove_unused_stores(self, *, has_tasks: bool) -> None:
-        """Once this processor has its share, and from time to time: what it was to get back is assigned to it then. One that
-        waits for tasks removes none in its first hour."""
-        retention, now_s = self._retention, time.monotonic()
-        is_time = has_tasks or now_s - self._began_s >= INTERVAL_S
-        if retention is not None and is_time and retention.is_due(now_s) and (model := self._reader.job_model()) is not None:
-            retention.look(model, now_s)
-
-    def has_tasks(self, tasks: Collection[TaskName]) -> None:
-        """Rounds of these begin: where others have run is for their processors to say."""
-        with self._adding:
-            self._ran = {task: location for task, location in self._ran.items() if task in tasks}
-
-    def keep_locality(self) -> None:
-        """Store where tasks have run. What could not be stored is tried again; the job model says nearly the same."""
-        with self._adding:
-            ran = dict(self._ran)
-        try:
-            if ran:
-                self._group.locality.write_processor_locality(LocalityInfo(ran))
-        except HeadraceError as error:
-            LOG.info("where tasks have run could not be stored, it is tried again: %s", error.message)
-            return
-        with self._adding:
-            self._ran = {task: location for task, location in self._ran.items() if ran.get(task) != location}
 
 
 class ProcessorRounds:
@@ -128,6 +70,11 @@ class ProcessorRounds:
         self.waiting_for = "a place in the group"  # empty while it works
         self._cannot_lead = ""
         self._ended_by = ""  # what is still to be published of why rounds have ended
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it has something to tell the group, which does not wait for the next look: where tasks have run."""
+        return self._grant is not None and self._maintenance.has_ran_elsewhere
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
