@@ -13,8 +13,7 @@ from headrace.core.group.grants import (
     Grant,
     InForce,
     after_change,
-    changing,
-    gaining,
+    changes_of,
     holders_of,
     lanes_of,
     members_in,
@@ -55,7 +54,7 @@ def checkpoints(model: JobModel, position: int = 0) -> dict[TaskName, Checkpoint
 def changed(before: JobModel, after: JobModel, ids_before: Collection[str] = (), ids_after: Collection[str] = ()) -> set[str]:
     stored = checkpoints(after)
     portions = processor_portions(before, ids_before), processor_portions(after, ids_after)
-    return set(changing(*portions, after, stored, stored))
+    return set(changes_of(*portions, after, stored, stored)[0])
 
 
 @given(SHAPES, SHAPES)
@@ -94,7 +93,8 @@ def _but_versions(subs: tuple[SubTopologyModel, ...]) -> list[object]:
 
 def gains(before: JobModel, after: JobModel) -> set[str]:
     stored = checkpoints(after)
-    return set(gaining(processor_portions(before, ()), processor_portions(after, ()), after, checkpoints(before), stored))
+    portions = processor_portions(before, ()), processor_portions(after, ())
+    return set(changes_of(*portions, after, checkpoints(before), stored)[1])
 
 
 def _places(model: JobModel, id_: str) -> dict[tuple[int, TaskName], str | None]:
@@ -138,7 +138,7 @@ def test_a_processor_of_whose_task_a_checkpoint_is_written_changes() -> None:
     portions, stored = processor_portions(model, ()), checkpoints(model)
     task = min(processor_tasks(model, ["b"]), key=str)
     written = {**stored, task: replace(stored[task], positions={SSP("k", "a", 0): 9})}
-    assert changing(portions, portions, model, stored, written) == {"b"}
+    assert changes_of(portions, portions, model, stored, written) == ({"b"}, frozenset())
 
 
 @given(SHAPES)

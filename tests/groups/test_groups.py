@@ -18,6 +18,7 @@ from headrace import wiring
 from headrace.cli.commands import application as commands
 from headrace.codec.job_records import history_of
 from headrace.core.group.state import Registration
+from headrace.driver.group import group_job
 from headrace.errors import UnavailableError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
@@ -106,16 +107,38 @@ def test_one_that_zookeeper_does_not_answer_as_it_joins_waits_for_it(group: Grou
 
     monkeypatch.setattr(ProcessorGroup, "register", refused_at_first)
     group.send(20)
-    run = group.run("a")
-    monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
-    monkeypatch.setattr(entry, "ports_of", entry.ports_of)
-    job = wiring.start(application(run), engine=engine_of(run))
+    job = started_here(group, monkeypatch)
     try:
         group.await_all()
     finally:
         job.stop()
     assert len(tries) >= 3
     assert group.check() >= 40
+
+
+def test_where_tasks_run_is_stored_before_the_next_look(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is killed soon after its first rounds would else not be known to have had them."""
+    look_in_s = group_job.look_in_s
+    monkeypatch.setattr(group_job, "look_in_s", lambda **terms: 3600.0 if terms["works"] else look_in_s(**terms))
+    job = started_here(group, monkeypatch)
+    try:
+        group.await_shares("a")
+        group.until(lambda: not job.status()["waiting_for"])
+        time.sleep(1.0)  # what its own plan has changed in ZooKeeper is seen by now
+        group.send(200)
+        group.await_all()
+        stored = job._group.locality.read_processor_locality
+        group.until(lambda: len(stored().get_locality()) == 2 * PARTITIONS)
+    finally:
+        job.stop()
+
+
+def started_here(group: Group, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Processor `a`, in this very process."""
+    run = group.run("a")
+    monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
+    monkeypatch.setattr(entry, "ports_of", entry.ports_of)
+    return wiring.start(application(run), engine=engine_of(run))
 
 
 @pytest.mark.soak

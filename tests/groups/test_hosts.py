@@ -88,8 +88,8 @@ def test_tasks_are_back_on_their_hosts_when_all_processors_were_killed(hosted: G
 
 @pytest.mark.soak
 def test_the_tasks_of_one_that_is_lost_go_to_the_other_of_its_host(hosted: Group) -> None:
-    """As far as shares are even, of each sub-topology and of all together: two of three processors get one of its two tasks, and
-    one of these is the one at their location."""
+    """As far as shares are even, of each sub-topology and of all together: two of three processors get one of its two tasks,
+    and one of these is the one at their location."""
     group, lost, heir = hosted, "host-a.2", "host-a.1"
     before = group.tasks_of()
     group.kill(lost)

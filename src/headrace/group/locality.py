@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
-from headrace.coordination import Create, Delete, Operation, Tree, Write
+from headrace.coordination import Create, Delete, Operation, Tree, TreeNode, Write
 from headrace.core.affinity.groupers import LocalityInfo, locality_of
-from headrace.core.affinity.lived import Lived, lived_of
+from headrace.core.affinity.lived import Lived, after_running, lived_of
 from headrace.core.affinity.locations import LocationId
 from headrace.errors import UnavailableError
 from headrace.group.layout import GroupPaths, unescaped
@@ -31,7 +31,7 @@ class GroupLocality:
         nodes = self._tree.read_all([f"{self._paths.localities}/{name}" for name in names])
         found: dict[TaskName, Lived] = {}
         for name, node in zip(names, nodes, strict=True):
-            task, lived = _task_of(name), None if node is None else lived_of(node.data.decode(errors="replace"))
+            task, lived = _task_of(name), _lived_in(node)
             if task is not None and lived is not None:
                 found[task] = lived
         return locality_of(found)
@@ -62,7 +62,7 @@ class GroupLocality:
         paths = [self._paths.locality(str(task)) for task in sorted(tasks)]
         changes = list[Operation]()
         for path, node in zip(paths, self._tree.read_all(paths), strict=True):
-            lived = None if node is None else lived_of(node.data.decode(errors="replace"))
+            lived = _lived_in(node)
             if node is not None and lived is not None and lived.former:
                 changes.append(Write(path, Lived(lived.last).text.encode(), node.version))
         for start in range(0, len(changes), OPERATIONS_MAX):
@@ -72,8 +72,7 @@ class GroupLocality:
         wanted = {self._paths.locality(str(task)): place for task, place in sorted(locality.items())}
         changes, now_us = list[Operation](), time.time_ns() // 1000
         for (path, place), node in zip(wanted.items(), self._tree.read_all(list(wanted)), strict=True):
-            before = None if node is None else lived_of(node.data.decode(errors="replace"))
-            data = (Lived(place) if before is None else before.moved_to(place, now_us)).text.encode()
+            data = after_running(_lived_in(node), place, now_us).text.encode()
             if node is None:
                 changes.append(Create(path, data))
             elif node.data != data:
@@ -93,3 +92,7 @@ def _task_of(node: str) -> TaskName | None:
         return TaskName.parse(unescaped(node))
     except ValueError:
         return None
+
+
+def _lived_in(node: TreeNode | None) -> Lived | None:
+    return None if node is None else lived_of(node.data.decode(errors="replace"))

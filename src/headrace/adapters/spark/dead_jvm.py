@@ -1,4 +1,4 @@
-"""Spark's JVM that has ended by itself, or hangs: knowing it, saying it in a line, and letting another be started after it. The
+"""Spark's JVM that has ended unasked, or hangs: knowing it, saying it in a line, and letting another be started after it. The
 kernel ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to every call,
 with stacks of Python and py4j, and would be given to the next who asks this process for Spark. To one that hangs every call is
 for ever."""

@@ -53,6 +53,11 @@ class Lived:
         return " ".join([self.last, *pairs])
 
 
+def after_running(before: Lived | None, place: LocationId, now_us: int) -> Lived:
+    """Where a task has lived once it has run at `place`; `before`: what was known of it."""
+    return Lived(place) if before is None else before.moved_to(place, now_us)
+
+
 def with_store(
     former: Mapping[TaskName, Mapping[LocationId, Left]], now_us: int, retention_us: int
 ) -> dict[TaskName, Mapping[str, Left]]:

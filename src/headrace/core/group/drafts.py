@@ -9,8 +9,7 @@ from enum import Enum
 from headrace.core.group.grants import (
     Grants,
     GroupShape,
-    changing,
-    gaining,
+    changes_of,
     has_begun,
     members_in,
     processor_portions,
@@ -99,12 +98,13 @@ def group_draft(draft: Draft, snapshot: Snapshot, wanted: WantedPlan, grants: Gr
     present = wanted.present
     before = processor_portions(snapshot.model, _ids_in_force(snapshot.startpoints.records))
     after = processor_portions(draft.job_model, _ids_in_force(draft.startpoints))
-    between = before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints
+    changed, gaining = changes_of(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
     held = {id_: grant.incarnation for id_, grant in grants.items()}
     ungranted = {id_ for id_, incarnation in present.items() if id_ in after and held.get(id_) != incarnation}
-    gains = {id_ for id_ in gaining(*between) if held.get(id_) == present.get(id_, "") and _may_gain(id_, grants, snapshot)}
-    changed = changing(*between) - gains
-    return GroupDraft(draft, snapshot, after, changed, frozenset(gains), frozenset(ungranted), wanted.of_other_code)
+    gains = frozenset(
+        id_ for id_ in gaining if held.get(id_) == present.get(id_, "") and _may_gain(id_, grants, snapshot)
+    )
+    return GroupDraft(draft, snapshot, after, changed - gains, gains, frozenset(ungranted), wanted.of_other_code)
 
 
 def _may_gain(id_: str, grants: Grants, snapshot: Snapshot) -> bool:

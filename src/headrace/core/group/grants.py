@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.affinity.members import SLOT, Member, process_of
-from headrace.core.group.proposals import Portion, changed_processors
+from headrace.core.group.proposals import changed_processors
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -28,6 +28,10 @@ class Grant:
     number: int
     incarnation: str
     former: int = 0
+
+    def widens(self, other: Grant | None) -> bool:
+        """Whether its processor may work on under that one, until it begins under this."""
+        return other is not None and other.number == self.former
 
 
 Grants = Mapping[str, Grant]
@@ -155,7 +159,7 @@ class ProcessorPortion:
     containers: tuple[ContainerPortion, ...]
 
 
-def processor_portions(model: JobModel | None, startpoints: Collection[str]) -> dict[str, Portion]:
+def processor_portions(model: JobModel | None, startpoints: Collection[str]) -> dict[str, ProcessorPortion]:
     """The portion of each processor that has containers, by its id. `startpoints`: ids of those in force."""
     if model is None:
         return {}
@@ -193,31 +197,21 @@ def _shared(sub: SubTopologyModel) -> frozenset[SSP]:
     return frozenset(ssp for ssp, count in Counter(ssp for read in reads for ssp in read).items() if count > 1)
 
 
-def changing(
-    before: Mapping[str, Portion],
-    after: Mapping[str, Portion],
+def changes_of(
+    before: Mapping[str, ProcessorPortion],
+    after: Mapping[str, ProcessorPortion],
     model: JobModel,
     stored: Mapping[TaskName, Checkpoint],
     planned: Mapping[TaskName, Checkpoint],
-) -> frozenset[str]:
+) -> tuple[frozenset[str], frozenset[str]]:
     """The processors that a plan changes, of both plans: those with other portions, and those of whose tasks it writes
-    checkpoints. `model` is the new plan's; `stored`: the checkpoints that it was made from, `planned`: those that it gives."""
+    checkpoints. And those among them that it only gives tasks, which read none of the partitions that their containers read
+    before: nothing else that their work depends on changes, and of what they had nothing is written. `model` is the new plan's;
+    `stored`: the checkpoints that it was made from, `planned`: those that it gives."""
     written = {name for name, checkpoint in planned.items() if stored.get(name) != checkpoint}
-    return changed_processors(before, after) | _holders(model, written)
-
-
-def gaining(
-    before: Mapping[str, Portion],
-    after: Mapping[str, Portion],
-    model: JobModel,
-    stored: Mapping[TaskName, Checkpoint],
-    planned: Mapping[TaskName, Checkpoint],
-) -> frozenset[str]:
-    """Those of the processors that a plan changes (`changing`) which only get tasks, that read none of the partitions which
-    their containers read before; nothing else that their work depends on changes, and of what they had nothing is written."""
-    written = {name for name, checkpoint in planned.items() if stored.get(name) != checkpoint}
-    both = {id_ for id_ in before.keys() & after.keys() if before[id_] != after[id_]}
-    return frozenset(id_ for id_ in both if _only_gains(before[id_], after[id_], written))
+    others = changed_processors(before, after)
+    gain = (id_ for id_ in others & before.keys() & after.keys() if _only_gains(before[id_], after[id_], written))
+    return others | _holders(model, written), frozenset(gain)
 
 
 def has_begun(grant: Grant, tasks: Collection[TaskName], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
@@ -226,8 +220,7 @@ def has_begun(grant: Grant, tasks: Collection[TaskName], checkpoints: Mapping[Ta
     return any(checkpoints[task].round_id.epoch == grant.number for task in tasks if task in checkpoints)
 
 
-def _only_gains(before: Portion, after: Portion, written: Collection[TaskName]) -> bool:
-    assert isinstance(before, ProcessorPortion) and isinstance(after, ProcessorPortion)
+def _only_gains(before: ProcessorPortion, after: ProcessorPortion, written: Collection[TaskName]) -> bool:
     now = {(one.title, one.lane): one for one in after.containers}
     return before.common == after.common and all(
         (then := now.get((one.title, one.lane))) is not None and then.extends(one, written) for one in before.containers
@@ -253,7 +246,5 @@ def after_change(
     incarnation; `highest`: no number above it was ever given."""
     kept = {id_: grant for id_, grant in grants.items() if id_ not in changed}
     new = sorted({id_ for id_ in changed if id_ in holders and id_ in present} | set(gains))
-    numbers = dict(zip(new, range(highest + 1, highest + 1 + len(new)), strict=True))
-    given = {id_: Grant(number, present[id_]) for id_, number in numbers.items() if id_ not in gains}
-    widened = {id_: Grant(numbers[id_], kept[id_].incarnation, former=kept[id_].number) for id_ in gains}
-    return kept | given | widened
+    numbers = zip(new, range(highest + 1, highest + 1 + len(new)), strict=True)
+    return kept | {id_: Grant(number, present[id_], kept[id_].number if id_ in gains else 0) for id_, number in numbers}

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from headrace.core.affinity.groupers import containers_by
 from headrace.core.affinity.lived import with_store
-from headrace.core.affinity.members import TaskHistory, TasksToAssign, assigned_together, process_of
+from headrace.core.affinity.members import TaskHistory, TasksToAssign, assigned_together
 from headrace.core.elasticity.recut import recut
 from headrace.core.elasticity.scales import decided
+from headrace.core.group.grants import processor_of
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
 from headrace.core.job_plan.containers import containers_of, next_job_model
@@ -150,15 +151,15 @@ def kept_as_they_are(
 ) -> tuple[SubTopologyModel, ...]:
     """`subs`, where each container that is as it was is so since the same version; the others are since `version`. For
     standalone groups: a new plan writes nothing of what it leaves alone. Of a processor that loses none of its tasks a
-    container that gets more is as it was: it works on meanwhile (`core.group.grants.gaining`)."""
+    container that gets more is as it was: it works on meanwhile (`core.group.grants.changes_of`)."""
     before = _by_lane(previous.sub_topologies) if previous else {}
     now = _by_lane(subs)
-    losing = {_process_of(one) for place, one in before.items() if not _extends(now.get(place), one)}
+    losing = {processor_of(one) for place, one in before.items() if not _extends(now.get(place), one)}
 
     def stamped(name: str | None, container: ContainerModel) -> ContainerModel:
         then = before.get((name, container.lane))
         is_same = then is not None and replace(then, since=None) == container
-        works_on = then is not None and _extends(container, then) and _process_of(container) not in losing
+        works_on = then is not None and _extends(container, then) and processor_of(container) not in losing
         if then is None or not (is_same or works_on):
             return replace(container, since=version)
         assert previous is not None
@@ -174,7 +175,3 @@ def _by_lane(subs: Sequence[SubTopologyModel]) -> dict[tuple[str | None, int], C
 def _extends(now: ContainerModel | None, then: ContainerModel) -> bool:
     """Whether the same processor has all its tasks in the container, as they were."""
     return now is not None and replace(then, tasks=now.tasks, since=now.since) == now and set(then.tasks) <= set(now.tasks)
-
-
-def _process_of(container: ContainerModel) -> str | None:
-    return None if container.processor_id is None else process_of(container.processor_id)

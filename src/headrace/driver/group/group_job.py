@@ -158,7 +158,7 @@ class GroupJob(RunningJob):
                 self._stopping.wait(1.0)
             except FencedError as error:
                 LOG.warning("%s", error.message)
-                self._rounds.cannot_lead = error.message if self._is_first else ""
+                self._rounds.say_who_leads(error.message if self._is_first else "")
                 self._lead_no_more()
             self._say_what_it_waits_for()
             self._rounds.publish_end()
@@ -223,7 +223,7 @@ class GroupJob(RunningJob):
             self._lead(state, sequence)
         else:
             self._followed_s = self._group.now_s() - self._registered_s
-            self._rounds.cannot_lead = ""
+            self._rounds.say_who_leads()
             self._lead_no_more()
         if self._is_bounded and self._rounds.ends is None:
             return  # the leader has yet to say where the run ends
@@ -276,7 +276,7 @@ class GroupJob(RunningJob):
         except Exception:
             coordinator.check()  # one that was replaced may have read another's plan: then that is what there is to say
             raise
-        self._rounds.cannot_lead = ""
+        self._rounds.say_who_leads()
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy()
@@ -303,7 +303,7 @@ class GroupJob(RunningJob):
             if time.monotonic() - self._held_since_s > HELD_S:
                 raise
             LOG.info("%s", error.message)
-            self._rounds.cannot_lead = error.message
+            self._rounds.say_who_leads(error.message)
             return False
         except StateError:  # of the sign, once it has the application
             coordinator.end(is_last=self._is_alone())

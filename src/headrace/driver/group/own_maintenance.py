@@ -60,7 +60,7 @@ class OwnMaintenance:
             self._ran = {task: location for task, location in self._ran.items() if task in tasks}
 
     @property
-    def has_ran_elsewhere(self) -> bool:
+    def has_new_locations(self) -> bool:
         """Whether tasks have run where they are not known to have."""
         return bool(self._ran)
 

@@ -74,7 +74,7 @@ class ProcessorRounds:
     @property
     def has_news(self) -> bool:
         """Whether it has something to tell the group, which does not wait for the next look: where tasks have run."""
-        return self._grant is not None and self._maintenance.has_ran_elsewhere
+        return self._grant is not None and self._maintenance.has_new_locations
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
@@ -114,14 +114,10 @@ class ProcessorRounds:
         """What it waits for, for people; empty while it works. Of one that is to lead and cannot, that."""
         return self.waiting_for and (self._cannot_lead or self.waiting_for)
 
-    @property
-    def cannot_lead(self) -> str:
-        """Why this processor, which is to lead, does not; empty where it does, or another is to. Its sub-topologies show it."""
-        return self._cannot_lead
-
-    @cannot_lead.setter
-    def cannot_lead(self, why: str) -> None:
-        self._cannot_lead = why and f"the lead of the group: {why}"
+    def say_who_leads(self, why_not: str = "") -> None:
+        """`why_not`: why this processor, which is to lead, does not; empty where it does, or another is to. Its sub-topologies
+        show it."""
+        self._cannot_lead = why_not and f"the lead of the group: {why_not}"
         if self.generation is not None:
             self.generation.leader_waits_for = self._cannot_lead
 
@@ -264,11 +260,11 @@ class ProcessorRounds:
     def _begin(self, grant: Grant) -> None:
         """Load the plan in force, and begin its rounds under the grant. Where that gives more tasks and takes none, the rounds
         of before run meanwhile, and commit what they have reached."""
-        gains = self._grant is not None and self._grant.number == grant.former
-        if not gains:
+        works_on = grant.widens(self._grant)
+        if not works_on:
             self._end()
         plan = self._loaded(grant.number, self.processor_id)
-        if gains and self.generation is not None:
+        if works_on and self.generation is not None:
             self.generation.yield_soon()
             self.generation.join(RELEASE_S)
         self._end()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from headrace.core.affinity.groupers import LocalityInfo, locality_of
-from headrace.core.affinity.lived import Lived, lived_of
+from headrace.core.affinity.lived import Lived, after_running, lived_of
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports import CoordinatorStore, MetadataStore
@@ -30,10 +30,7 @@ class StoredLocality:
         if self._written is None:
             self._written = self._stored()
         written, now_us = self._written, time.time_ns() // 1000
-        wanted = {
-            task: Lived(place) if (before := written.get(task)) is None else before.moved_to(place, now_us)
-            for task, place in info.get_locality().items()
-        }
+        wanted = {task: after_running(written.get(task), place, now_us) for task, place in info.get_locality().items()}
         changed = {task: one for task, one in wanted.items() if written.get(task) != one}
         if changed:
             self._store.write_metadata(self._epoch, LOCALITY, {str(task): one.text.encode() for task, one in changed.items()})
