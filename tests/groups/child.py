@@ -180,7 +180,9 @@ def work(run: Run) -> dict[str, Any]:
         try:
             job.wait(0.1)
         except TimeoutError:
-            Path(f"{run.report}.status").write_text(json.dumps(job.status(), default=str))
+            written = Path(f"{run.report}.status-written")
+            written.write_text(json.dumps(job.status(), default=str))
+            written.rename(f"{run.report}.status")  # a reader sees it whole
     if job.is_running:
         job.stop()
     job.wait(0)

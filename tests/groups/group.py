@@ -164,8 +164,8 @@ class Group:
     def status(self, id_: str) -> dict[str, Any]:
         """As it was last seen; empty before."""
         path = Path(f"{self.runs[self.pids[id_]].report}.status")
-        text = path.read_text() if path.exists() else ""
-        return json.loads(text) if text.endswith("}") else {}
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
 
     def told(self, pid: int) -> str:
         run = self.runs[pid]

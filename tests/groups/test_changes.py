@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
-from groups.group import KEYS, PARTITIONS, Group, group_on
+from groups.group import KEYS, PARTITIONS, Group
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES
 from headrace.model.scale import ScaleRequest
@@ -21,12 +19,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 IN_EACH_RUN = ("leader", 3)
 HELD = [("leader", step) for step in range(1, 11)] + [("member", step) for step in range(7, 11)]
 READ_AGAIN = 1  # a partition
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

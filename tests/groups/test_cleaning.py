@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import headrace as hr
-from groups.group import NOT_YET, Group, group_on
+from groups.group import NOT_YET, Group
 from headrace.errors import StorageError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.checkpoint import StateFileKind
@@ -24,12 +23,6 @@ from support.children import wait_until_stopped
 
 pytestmark = pytest.mark.chaos
 WRITTEN = 6  # the step of a round on Kafka at which its state files are written, and nothing else
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 def test_what_killed_rounds_have_written_is_deleted(group: Group) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from groups.group import Group, group_on
+from groups.group import Group
 from support.children import wait_until_stopped
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300), pytest.mark.group(partitions=12)]
 STOPS = "changes what this processor runs: its rounds end"
 STEPS = (6, 9, 10)  # the leader's; of one that gets tasks: it has loaded the plan, its rounds have begun
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path, partitions=12) as made:
-        yield made
 
 
 def together(group: Group, step: int = 0) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from groups.child import application, engine_of
-from groups.group import PARTITIONS, Group, group_on
+from groups.group import PARTITIONS, Group
 from headrace import wiring
 from headrace.cli.commands import application as commands
 from headrace.codec.job_records import history_of
@@ -26,12 +24,6 @@ from headrace.wiring.worker import entry
 from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 def test_processors_join_die_return_and_leave(group: Group) -> None:

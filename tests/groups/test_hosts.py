@@ -3,41 +3,29 @@ not shared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cluster.conftest import need_machines
-from groups.group import PARTITIONS, Group, group_on
-from groups.hosts import host_of, hosts_of
+from groups.group import PARTITIONS, Group
+from groups.hosts import host_of
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200)]
 HOSTS = ("host-a", "host-b")
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200), pytest.mark.group(hosts=HOSTS)]
+ITS_OWN_STATE = pytest.mark.group(hosts=HOSTS, own=("stores", "state"))
 IDS = ("host-a.1", "host-b.1", "host-a.2", "host-b.2")
 HOME_SHARE_MIN = 0.99
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest, kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    """Of as many partitions as the test says."""
-    need_machines()
-    coordinator = f"zookeeper://{real_zookeeper.server.address}/headrace"
-    with group_on(kafka_server, coordinator, tmp_path, partitions=getattr(request, "param", PARTITIONS)) as made:
-        yield made
-
-
-@pytest.fixture
-def hosted(group: Group) -> Iterator[Group]:
+def hosted(group: Group) -> Group:
     """Two processors on each of two hosts, which have worked."""
-    with hosts_of(group, HOSTS):
-        for id_ in IDS:
-            group.start(id_)
-        group.await_shares(*IDS)
-        group.send(200)
-        group.await_all()
-        yield group
+    for id_ in IDS:
+        group.start(id_)
+    group.await_shares(*IDS)
+    group.send(200)
+    group.await_all()
+    return group
 
 
 def hosts_of_tasks(group: Group) -> dict[str, str]:
@@ -130,39 +118,39 @@ def test_a_host_that_is_lost_and_comes_back_has_its_tasks_again(hosted: Group) -
     assert group.check() >= 800
 
 
+@ITS_OWN_STATE
 def test_a_processor_whose_state_is_elsewhere_is_refused(group: Group) -> None:
     """Before it is given tasks, again and again; the others keep theirs."""
-    with hosts_of(group, HOSTS, own=("stores", "state")):
-        group.start("host-a.1")
-        group.await_shares("host-a.1")
-        group.send(50)
-        group.await_all()
-        version = group.version()
-        for _ in range(2):
-            group.start("host-b.1")
-            error = group.await_refusal("host-b.1")
-            assert error["error"] == "StateError", error
-            assert f"state_uri {group.folder}/state" in error["message"] and "on host host-b" in error["message"], error
-            assert "set `state_uri` to a folder that all processors share" in error["message"], error
-        group.start("host-a.2")
-        group.await_shares("host-a.1", "host-a.2")
-        assert group.version() == version + 1, "only the one that is in the right has changed something"
-        group.send(50)
-        group.await_all()
-        group.stop_all()
+    group.start("host-a.1")
+    group.await_shares("host-a.1")
+    group.send(50)
+    group.await_all()
+    version = group.version()
+    for _ in range(2):
+        group.start("host-b.1")
+        error = group.await_refusal("host-b.1")
+        assert error["error"] == "StateError", error
+        assert f"state_uri {group.folder}/state" in error["message"] and "on host host-b" in error["message"], error
+        assert "set `state_uri` to a folder that all processors share" in error["message"], error
+    group.start("host-a.2")
+    group.await_shares("host-a.1", "host-a.2")
+    assert group.version() == version + 1, "only the one that is in the right has changed something"
+    group.send(50)
+    group.await_all()
+    group.stop_all()
     assert group.check() >= 200
 
 
 @pytest.mark.soak
+@ITS_OWN_STATE
 def test_of_several_that_begin_at_once_those_with_another_state_folder_are_refused(group: Group) -> None:
-    with hosts_of(group, HOSTS, own=("stores", "state")):
-        for id_ in ("host-a.1", "host-b.1"):
-            group.start(id_)
-        group.send(50)
-        refused = group.await_one_end("host-a.1", "host-b.1")
-        error = group.await_refusal(refused)
-        assert error["error"] == "StateError" and f"on host {host_of(refused)}" in error["message"], error
-        group.await_all()
-        group.await_shares(*({"host-a.1", "host-b.1"} - {refused}))
-        group.stop_all()
+    for id_ in ("host-a.1", "host-b.1"):
+        group.start(id_)
+    group.send(50)
+    refused = group.await_one_end("host-a.1", "host-b.1")
+    error = group.await_refusal(refused)
+    assert error["error"] == "StateError" and f"on host {host_of(refused)}" in error["message"], error
+    group.await_all()
+    group.await_shares(*({"host-a.1", "host-b.1"} - {refused}))
+    group.stop_all()
     assert group.check() >= 100

@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groups.attempts import Attempt
-from groups.group import Group, group_on
+from groups.group import Group
 from kafka_faults.family import ended, family_of, tree_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -23,12 +22,6 @@ SLOW: dict[str, Any] = {**TERMS, "slow_s": 0.05}  # what is sent is at work for 
 WITHIN_S = 120.0  # a Spark starts in 10 s and more where several do
 END_S = 30.0  # what is left of a processor whose driver has died ends by itself
 RECORDS = 60
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

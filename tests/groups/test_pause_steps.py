@@ -6,30 +6,22 @@ processor stops itself at a step of that; then it happens, to this one or to oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from groups.group import Group, group_on
+from groups.group import Group
 from groups.held import RECORDS, Held
 from headrace.model.startpoint import StartpointStatus
 from support.children import sprung
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 PARTITIONS = 8
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400), pytest.mark.group(partitions=PARTITIONS, hosts="abcde")]
 LEADERS_STEPS, PROCESSORS_STEPS = range(11, 14), range(14, 17)
 HELD = [("leader", step) for step in LEADERS_STEPS] + [("member", step) for step in PROCESSORS_STEPS]
 IN_EACH_RUN = ("version", "sleeps", "leader", 11)
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    coordinator = f"zookeeper://{real_zookeeper.server.address}/headrace"
-    with group_on(kafka_server, coordinator, tmp_path, partitions=PARTITIONS) as made:
-        yield made
 
 
 class HeldInPause(Held):

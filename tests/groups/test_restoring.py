@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groups.group import PARTITIONS, Group, group_on
+from groups.group import PARTITIONS, Group
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200)]
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 def behind(group: Group) -> set[str]:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groups.group import Group, group_on
+from groups.group import Group
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.group(partitions=1)]
 
 
 @pytest.fixture
 def coordinator(real_zookeeper: Any) -> str:
     return f"zookeeper://{real_zookeeper.server.address}"
-
-
-@pytest.fixture
-def group(kafka_server: Any, coordinator: str, tmp_path: Path) -> Iterator[Group]:
-    """Of one partition: two tasks."""
-    with group_on(kafka_server, f"{coordinator}/headrace", tmp_path, partitions=1) as made:
-        yield made
 
 
 def test_a_spare_takes_over_from_those_that_are_killed(group: Group) -> None:

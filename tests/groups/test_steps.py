@@ -6,27 +6,19 @@ Three run, and the fourth joins. One of them stops itself at a step of what foll
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from groups.group import Group, group_on
+from groups.group import Group
 from groups.held import RECORDS, Held
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 PARTITIONS = int(os.environ.get("HEADRACE_TEST_GROUP_PARTITIONS", "64"))
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400), pytest.mark.group(partitions=PARTITIONS, hosts="abcd")]
 LEADERS_STEPS, PROCESSORS_STEPS = range(1, 7), range(7, 11)
 HELD = [("leader", step) for step in (*LEADERS_STEPS, *PROCESSORS_STEPS)] + [("member", step) for step in PROCESSORS_STEPS]
 IN_EACH_RUN = ("sleeps", "leader", 2)
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    coordinator = f"zookeeper://{real_zookeeper.server.address}/headrace"
-    with group_on(kafka_server, coordinator, tmp_path, partitions=PARTITIONS) as made:
-        yield made
 
 
 class HeldInRebalance(Held):

@@ -6,24 +6,16 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groups.group import Group, group_on
+from groups.group import Group
 
-pytestmark = [pytest.mark.chaos, pytest.mark.soak, pytest.mark.timeout(1800)]
 IDS, PARTITIONS = "abcd", 64
+GROUP = pytest.mark.group(partitions=PARTITIONS, hosts=IDS)
+pytestmark = [pytest.mark.chaos, pytest.mark.soak, pytest.mark.timeout(1800), GROUP]
 SEED, EVENTS = int(os.environ.get("HEADRACE_TEST_GROUP_SEED", "7")), int(os.environ.get("HEADRACE_TEST_GROUP_EVENTS", "12"))
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    coordinator = f"zookeeper://{real_zookeeper.server.address}/headrace"
-    with group_on(kafka_server, coordinator, tmp_path, partitions=PARTITIONS) as made:
-        yield made
 
 
 class Storm:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 import headrace as hr
-from groups.group import KEYS, Group, group_on
+from groups.group import KEYS, Group
 from support.collector import Collector, facts_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def group(kafka_server: Any, real_zookeeper: Any, tmp_path: Path) -> Iterator[Group]:
-    with group_on(kafka_server, f"zookeeper://{real_zookeeper.server.address}/headrace", tmp_path) as made:
-        yield made
 
 
 def test_each_processor_sends_its_rounds_and_the_leader_the_changes(group: Group) -> None:
