@@ -27,15 +27,13 @@ steps, and what a container does in its transaction, one by one; positions that 
 **What must hold.** Outputs are those of the records below the committed positions, per task. Each grant in force is one of the
 plan, or the former one of a processor that gains. The grant by which a processor works that keeps its containers, or gains, is
 in force all the time. Where no leader is at work any more the owner of task
-A has the grant of the plan.
+A has the grant of the plan. No two processors have rounds of one id.
 
 **Redundant at this size.** `read_back`: readers wait for markers (`stable_reads`); without both a counterexample is there.
 `new_grant_with_plan` and `start_after_plan` cover for each other: an owner that begins early finds its grant not in force, and
-a grant that is in force early has nobody who uses it. `fresh_grant`: a sleeper whose number is given again finds another
-base, or takes the lane and commits what the new owner would have, which then finds another base; the number keeps round ids
-unique, which all comparing of bases relies on. `stamp`: who works under an older plan has no grant; where one that was taken
-back is in force again (`list_after_take` out) the stamp refuses what was planned before the plan. `fence_to_begin`: what an
-attempt under the former grant commits late is another base for the new one (`base_check`).
+a grant that is in force early has nobody who uses it. `stamp`: who works under an older plan has no grant; where one that was
+taken back is in force again (`list_after_take` out) the stamp refuses what was planned before the plan. `fence_to_begin`: what
+an attempt under the former grant commits late is another base for the new one (`base_check`).
 
 **What was searched** (`test_group.py`; states, depth). One leader, task A on the same lane or another: 1,800, 17; two leaders:
 27,000, 22; a restart: 25,000, 21; late markers: 4,400, 19. `make soak`: two leaders, three attempts, late markers.
@@ -72,7 +70,7 @@ class GroupSafeguards:
     leader_fenced: bool = True  # 6: only who inited the coordinator's id last writes; out: any leader
     list_after_take: bool = True  # 6: a leader reads the grants after that init; out: before it
     list_with_epoch: bool = True  # 7: each write of the coordinator has the list; out: an epoch alone
-    fresh_grant: bool = True  # a new grant is a new number; out: the processor's number serves again
+    fresh_grant: bool = True  # 7: a new grant is a new number; out: the processor's number serves again
     new_grant_with_plan: bool = True  # 7: a new grant is in force with the plan; out: as soon as the old one is taken back
     start_after_plan: bool = True  # a new owner begins with the plan; out: as soon as the old grant is taken back
     former_kept: bool = True  # 7: the grant that one has which gains stays in force beside the new one; out: it goes
@@ -265,6 +263,9 @@ class GroupModel:
             return f"grants {sorted(strange)} are in force, the plan has {given} and {B_GRANT}"
         if given not in state.grants and all(leader == OVER for leader in state.leaders):
             return f"grant {given} of the plan is not in force, and no leader is at work"
+        owners = {(one.key, one.processor) for one in state.attempts}
+        if len({key for key, _ in owners}) < len(owners):
+            return f"rounds of two processors have one id: {sorted(owners)}"
         return None
 
     def finished(self, state: GroupState) -> bool:

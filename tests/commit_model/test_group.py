@@ -47,6 +47,7 @@ INDISPENSABLE = {
     "leader_fenced": (TWO_LEADERS, 7, "grants [10] are in force"),
     "list_after_take": (TWO_LEADERS, 8, "grants [10] are in force"),
     "former_kept": (GAINS, 5, "processor 1 keeps its containers, and its grant 11 is not in force"),
+    "fresh_grant": (SAME_LANE, 7, "rounds of two processors have one id"),
     "list_with_epoch": (SAME_LANE, 1, "processor 1 keeps its containers, and its grant 11 is not in force"),
 }
 
@@ -56,7 +57,6 @@ REDUNDANT = {
     "new_grant_with_plan": SAME_LANE,
     "start_after_plan": SAME_LANE,
     "stamp": SAME_LANE,
-    "fresh_grant": RESTART,
     "fence_to_begin": GAINS,
 }
 

@@ -129,11 +129,15 @@ def check_attempts(attempts: Iterable[Attempt], hits: Mapping[str, Sequence[Hit]
        has ended.
     4. Of one grant (a round that was given up, and its next try) at most one commits, where one began before the other sent
        its commit.
+    5. A grant is of one incarnation of a processor, whatever tasks.
 
     What is not noted of an attempt has not happened: a process that is killed in its commit may have committed, which the
     outputs show. How many attempts were compared; `AssertionError` names two that break a rule."""
     by_task: dict[str, list[Attempt]] = {}
+    owners: dict[int, str] = {}
     for attempt in attempts:
+        owner = owners.setdefault(attempt.grant, attempt.who)
+        assert owner == attempt.who, f"grant {attempt.grant} is of {owner} and of {attempt.who}"
         for task in attempt.tasks:
             by_task.setdefault(task, []).append(attempt)
     for task, mine in by_task.items():

@@ -51,3 +51,8 @@ def test_of_a_round_and_its_next_try_one_commits() -> None:
     assert check_attempts([DROPPED, again], {}) == 2
     with pytest.raises(AssertionError, match="both have committed"):
         check_attempts([FIRST, again], {})
+
+
+def test_a_grant_is_of_one_incarnation() -> None:
+    with pytest.raises(AssertionError, match="grant 7 is of a/1 and of b/2"):
+        check_attempts([FIRST, replace(NEXT, grant=7, tasks=("1",))], {})

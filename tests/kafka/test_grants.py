@@ -301,12 +301,21 @@ def test_a_driver_that_takes_over_ends_all_grants_and_the_other_way_round(group:
         group.attempt(made, later, 2)
 
 
-def test_numbers_are_never_given_twice(group: Group) -> None:
+@pytest.mark.parametrize("left", ["", "a", "b"], ids=["of all", "of the one with the highest", "of the other"])
+def test_numbers_are_never_given_twice(group: Group, left: str) -> None:
+    """Whosever grants are taken back, and whatever is given to those that are left."""
     store, epoch, _ = begun(group)
     assert store.numbers_used() == 102
-    store.write_grants(epoch, {})
+    stay = {id_: grant for id_, grant in (store.grants() or {}).items() if id_ == left}
+    store.write_grants(epoch, stay)
     assert store.numbers_used() == 102, "what was taken back is not given again"
-    assert group.leader().acquire(NEXT, 1, for_group=True) == 103
+    store.heartbeat(epoch, 1)
+    store.write_grants(epoch, stay)
+    assert store.numbers_used() == 102
+    successor = group.leader()
+    assert successor.acquire(NEXT, 1, for_group=True) == 103
+    successor.write_grants(103, stay)
+    assert successor.numbers_used() == 103
 
 
 def test_a_processor_sees_that_its_grant_was_taken_back(group: Group) -> None:

@@ -83,6 +83,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = 0
         self._grants: Grants | None = None  # in force, as this store has written them; None: one driver
+        self._number = 0  # the highest of all that this store has given
         self._writing = threading.RLock()
         self._held: _Held | None = None
         self._model: JobModel | None = None
@@ -117,13 +118,13 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int, for_group: bool) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
-        self._epoch = 1 + self.numbers_used()
+        self._epoch = self._number = 1 + self.numbers_used()
         self._grants = (self.grants() or {}) if for_group else None
         self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
         self._model = None  # of the epoch before: another driver may have come in between
         reached("start", 3)
         entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
-        self._transact([*entries, *_grant_entries(self._grants)], tries=START_TRIES)
+        self._transact([*entries, *self._grant_entries(self._grants)], tries=START_TRIES)
         reached("start", 4)
         self._read_back()
         return self._epoch
@@ -151,8 +152,16 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def write_grants(self, epoch: int, grants: Grants) -> None:
         self._check_own(epoch)
         with self._writing:
-            self._transact(_grant_entries(grants), grants=grants, tries=START_TRIES)
+            self._transact(self._grant_entries(grants), grants=grants, tries=START_TRIES)
             self._read_back()
+
+    def _grant_entries(self, grants: Grants | None) -> list[tuple[str, str, bytes | None]]:
+        """What is stored of them; and the highest number that ever was, which stays when they are taken back: a number that is
+        given again would be that of other rounds."""
+        if grants is None:
+            return [(JOB, "grants", None)]
+        self._number = max([self._number, *(one.number for one in grants.values())])
+        return [(JOB, "grants", msgspec.json.encode(dict(grants))), (JOB, "number", b"%d" % self._number)]
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
@@ -280,7 +289,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
             count = max(container.lane + 1 for container in sub.containers)
             if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, sub.title, b"%d" % count))
-        entries += [] if grants is None else _grant_entries(grants)
+        entries += [] if grants is None else self._grant_entries(grants)
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         there, given = self._checkpoints.refresh().keys(), stored or {}
@@ -377,12 +386,3 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
 def _in_force(epoch: int, grants: Grants | None) -> InForce:
     return InForce(epoch, None if grants is None else numbers_in_force(grants))
-
-
-def _grant_entries(grants: Grants | None) -> list[tuple[str, str, bytes | None]]:
-    """What is stored of them; of their numbers the highest, which stays when they are taken back."""
-    if grants is None:
-        return [(JOB, "grants", None)]
-    numbers = [one.number for one in grants.values()]
-    used = [(JOB, "number", b"%d" % max(numbers))] if numbers else []
-    return [(JOB, "grants", msgspec.json.encode(dict(grants))), *used]
