@@ -63,14 +63,21 @@ class GroupMaintenance:
     def hear(self, cuts: Collection[str | None] | None = None) -> None:
         """Keep the versions that are due; `cuts` None: of all sub-topologies, of tasks that are each for itself. Checkpoints
         are read, not heard of: by an older one, files of a newer one would be deleted."""
-        maintenance = self._maintenance
-        if maintenance is None:
+        maintenance, plan, store = self._maintenance, self._plan, self._backend.store
+        if maintenance is None or plan is None:
             return
         names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
-        checkpoints = self._backend.store.checkpoints()
+        checkpoints = store.checkpoints()
         with self._holding:
+            # One that has slept may lead no more: the next may have kept what this one would delete. Asked behind the reading:
+            # what a later one keeps is in these checkpoints, or newer.
+            store.check_epoch(plan.epoch)
             for name in names:
-                maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
+                try:
+                    maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
+                except OSError as error:
+                    self._has_leftovers = True
+                    LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
             maintenance.keep()
 
     def tidy(self) -> None:

@@ -94,10 +94,14 @@ class Maintenance:
         self._ran.update(runner.new_locations())
 
     def heard(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
-        """These are known to be the last ones of all its tasks."""
-        self._committed.add(sub_topology)
-        self._garbage.committed(sub_topology, checkpoints)
-        self._versions.committed(sub_topology)
+        """These are known to be the last ones of all its tasks. `OSError` where files could not be deleted."""
+        current, planned = tuple(checkpoints), self._plan.checkpoints
+        if any(one.task not in planned or one.round_id != planned[one.task].round_id for one in current):
+            self._committed.add(sub_topology)
+        try:
+            self._garbage.committed(sub_topology, current)
+        finally:
+            self._versions.committed(sub_topology)
 
     def due_cuts(self) -> frozenset[str | None]:
         """The sub-topologies of which a cut is due: it is taken in a pause."""
