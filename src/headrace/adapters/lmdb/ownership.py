@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.adapters.common.lease_holder import stat_fields
@@ -41,7 +41,7 @@ def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]
         try:
             yield place, notes
         finally:
-            os.close(lock)  # which unlocks it
+            _unlock(lock)
         return
     raise StateError(
         f"local store {folder}: it and {_SIBLINGS_MAX - 1} siblings are held by other processes",
@@ -57,7 +57,25 @@ def owned_now(folder: Path) -> Iterator[bool]:
         yield lock is not None
     finally:
         if lock is not None:
-            os.close(lock)
+            _unlock(lock)
+
+
+def remove_owned(folder: Path) -> None:
+    """Remove a folder that this process owns. The lock file last: who makes another one finds no store beside it."""
+    for path in [path for path in folder.iterdir() if path.name != LOCK_FILE]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    (folder / LOCK_FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # another process has begun there
+        folder.rmdir()
+
+
+def _unlock(lock: int) -> None:
+    """By name: a child that was forked meanwhile has the descriptor too, and closing it here would not be enough."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
 
 
 def _sibling(folder: Path, number: int) -> Path:
@@ -130,5 +148,5 @@ def _remove_siblings(folder: Path) -> None:
         lock, _ = _locked(place, 0.0)
         if lock is None:
             return
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(lock)
+        remove_owned(place)
+        _unlock(lock)
