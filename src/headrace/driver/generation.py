@@ -18,7 +18,7 @@ from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.driver.shown_rounds import ShownRounds
+from headrace.driver.shown_rounds import ShownRounds, described
 from headrace.driver.system_wait import Answer, when_answered
 from headrace.errors import (
     EndlessTimersError,
@@ -179,7 +179,7 @@ class Generation(ShownRounds):
                 self._engine.cancel(str(planned.id))
             elif lasts_s > LONG_SHARE * bound_s:
                 told = f"which has run for {lasts_s:.0f} s, and is given up after {bound_s:.0f} s"
-                self._waiting_for[name] = f"{_described(runner, planned)}, {told}"
+                self._waiting_for[name] = f"{described(runner, planned)}, {told}"
                 self.publish(runner)
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
@@ -272,10 +272,9 @@ class Generation(ShownRounds):
             return error
 
     def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
-        title = runner.sub.title
-        if pause is not None and self._pauses.is_unsure(title):  # the round before has failed
+        if pause is not None and self._pauses.is_unsure(runner.sub.title):  # the round before has failed
             self._when_answered(runner, "to read what is committed", runner.reload_committed)
-            self._pauses.ended(title)
+            self._pauses.ended(runner.sub.title)
         return self._pauses.rests(runner, pause)
 
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
@@ -299,7 +298,7 @@ class Generation(ShownRounds):
         name = runner.sub.name
         self._began_s[name] = time.monotonic()
         self._current[name] = planned
-        self._waiting_for[name] = _described(runner, planned)
+        self._waiting_for[name] = described(runner, planned)
         self.publish(runner)  # before it: it may take long
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
@@ -334,10 +333,15 @@ class Generation(ShownRounds):
         self.maintenance.began(runner)
         self._pauses.begins(runner.sub.title)
         summaries = runner.run(planned)
-        if self._stopping.is_set() or not summaries:
+        if self._stopping.is_set():
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
-        runner.commit(planned, summaries)
+        if summaries:
+            runner.commit(planned, summaries)
+        if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
+            self._when_answered(runner, "to read what is committed", runner.reload_committed)
+        if not summaries:
+            return
         if self.caught_up:
             self.caught_up.wrote(runner, summaries)
         self._pauses.ended(runner.sub.title)
@@ -385,7 +389,7 @@ class Generation(ShownRounds):
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._ending.wait(delay_s)
-        self._when_answered(runner, "to read what is committed", runner.reload_committed)
+        self._when_answered(runner, "to read what is committed", runner.reload_failed)
 
     def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
@@ -394,7 +398,3 @@ class Generation(ShownRounds):
             self._waiting_for[runner.sub.name] = f"the system: {error.message}"
 
         return when_answered(what, ask, self._ending, refused)
-
-
-def _described(runner: SubTopologyRunner, planned: PlannedRound) -> str:
-    return f"round {runner.progress.rounds + 1}, {planned.id} in messages"

@@ -15,11 +15,17 @@ from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError
 
 LOG = logging.getLogger("headrace.job")
 STATUS_S = 0.5
+
+
+def described(runner: SubTopologyRunner, planned: PlannedRound) -> str:
+    """A round as people count them, and by its name in messages."""
+    return f"round {runner.progress.rounds + 1}, {planned.id} in messages"
 
 
 class ShownRounds:
