@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.application_client import ApplicationClient
+from headrace.client.job_look import group_at_work
 from headrace.driver.holding import kept, take_application
 from headrace.errors import ConfigError, JobHeldError
 from headrace.wiring.folders import local_store_dir_of, state_uri_of
@@ -64,7 +65,9 @@ class Reset(ApplicationClient):
             place = f"of application {self.application!r} on {self._config.system}"
             raise ConfigError(f"nothing is stored {place}", "its next start is a first start as it is")
         lease = store.holder()
-        is_run = lease is not None and holders.is_alive(lease, time.time_ns() // 1000)
+        is_alive = lease is not None and holders.is_alive(lease, _now_us())
+        working = group_at_work(store)
+        by_report = f"processor{'s' if len(working) > 1 else ''} {', '.join(working)} of its group" if working else ""
         heads = [one.head for one in checkpoints.values() if one.head is not None]
         return ResetPreview(
             self.application,
@@ -73,7 +76,7 @@ class Reset(ApplicationClient):
             len(files),
             sum(file.counted_bytes for head in heads for file in head.files),
             len(self._local_stores()),
-            f"process {lease.pid} on {lease.host}" if lease is not None and is_run else _processors(group),
+            f"process {lease.pid} on {lease.host}" if lease is not None and is_alive else _processors(group) or by_report,
             "" if group is None else group.paths.root,
         )
 

@@ -39,6 +39,7 @@ LOG = logging.getLogger("headrace.job")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
+SHOWN_S = 5.0  # who works on a round for longer reports meanwhile: others take one that is silent for dead
 LONG_SHARE = 0.1  # of that time: a round that takes longer is said to
 
 
@@ -180,13 +181,13 @@ class Generation(ShownRounds):
             elif lasts_s > LONG_SHARE * bound_s:
                 told = f"which has run for {lasts_s:.0f} s, and is given up after {bound_s:.0f} s"
                 self._waiting_for[name] = f"{described(runner, planned)}, {told}"
+            if lasts_s > SHOWN_S:
                 self.publish(runner)
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
     def _loop(self, runner: SubTopologyRunner) -> None:
-        name = runner.sub.name
-        failures, held_back = 0, ""
+        name, failures, held_back = runner.sub.name, 0, ""
         logged_of(runner.sub.title)
         try:
             while not self._ending.is_set():
@@ -280,9 +281,8 @@ class Generation(ShownRounds):
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
             self.caught_up.writers_done(runner, time.monotonic())
-        limit = self.caught_up.limit_of(runner) if self.caught_up else None
-        if pause is not None:
-            limit = runner.limit_at(pause.targets)
+        until_caught_up = self.caught_up.limit_of(runner) if self.caught_up else None
+        limit = until_caught_up if pause is None else runner.limit_at(pause.targets)
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import TopicPartition
 
-from headrace.adapters.common.lease_holder import fenced, held_since_us
+from headrace.adapters.common.lease_holder import fenced, held_since_us, refuse_beside_group
 from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
@@ -93,6 +93,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         if self._system.own_topics.is_initialized(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
+            refuse_beside_group(self.application, self, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         reached("start", 1)
@@ -101,6 +102,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._system.check_transaction_timeout(self._timeout_ms)
         self._system.own_topics.ensure(self.application)
         since_us = self._checked_free(self._still_ours(), holder, now_us)
+        if not for_group:
+            refuse_beside_group(self.application, self, now_us)
         reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
