@@ -261,7 +261,8 @@ def _close_removed() -> None:
 
 
 def _opened(folder: Path) -> Environment:
-    folder.mkdir(parents=True, exist_ok=True)
+    with damage_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     map_bytes = MAP_BYTES
     with suppress(OSError):
         map_bytes = max(map_bytes, 2 * (folder / DATA_FILE).stat().st_size)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.adapters.common.lease_holder import stat_fields
+from headrace.adapters.lmdb.environments import damage_named
 from headrace.errors import StateError
 
 LOCK_FILE = "owner"
@@ -83,7 +84,7 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
                 return None, f"process {holder}, which is stopped"
             continue
         if _is_current(lock, f"{place}/{LOCK_FILE}"):
-            _sign(lock)
+            _sign(place, lock)
             return lock, None
         os.close(lock)
     return None, f"process {holder}, which is running"
@@ -92,22 +93,27 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
 def _opened(place: Path) -> int | None:
     """A descriptor of the lock file in `place`, which is made if need be; None if an owner of the first folder removes it."""
     path, flags = f"{place}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        place.mkdir(parents=True, exist_ok=True)
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        return None
+    with damage_named(place):
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            place.mkdir(parents=True, exist_ok=True)
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            return None
 
 
-def _sign(lock: int) -> None:
-    """Write this process's id into the lock file, for those who find it locked."""
-    name = f"{os.getpid()}\n".encode()
-    if os.pread(lock, 32, 0) != name:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, name, 0)
+def _sign(place: Path, lock: int) -> None:
+    """Write this process's id into the lock file of `place`, for those who find it locked; where that fails it is unlocked."""
+    name = f"{os.getpid():<15}\n".encode()  # always as long: written over another one it needs no room on a full disk
+    try:
+        if os.pread(lock, 32, 0) != name:
+            with damage_named(place):
+                os.pwrite(lock, name, 0)
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def _is_current(lock: int, path: str) -> bool:
