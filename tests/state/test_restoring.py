@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from state_place import FILES, Contents, Place, head_to_json
 
 from headrace.adapters.lmdb import close_idle, environments
+from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.store_status import held_state, read_status
 from headrace.core.keys.heads import chain_of, files_to_read
 from headrace.errors import StateError
@@ -202,6 +203,30 @@ def test_a_container_declines_where_more_is_missing_than_a_round_may_restore(
     place.read(None)
     assert missing_bytes(plan_of(place, first, 0, "log"), "app") == {}, "so it is from the first round on"
     assert missing_bytes(plan_of(place, head, last - 1, "log"), "app") == {"Partition_0": all_bytes}
+
+
+def test_where_another_process_holds_a_store_the_sibling_that_is_used_is_judged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restoring.holders, "boot_id", lambda: place.boot_id)
+    first = place.round(None, {"a": {b"1": b"one"}})
+    place.read(first)
+
+    def declined(head: Head) -> dict[str, int]:
+        return missing_bytes(plan_of(place, head, 0), "app")
+
+    with owned(place.local):  # as a stopped process does
+        before = sorted(place.local.parent.iterdir())
+        assert declined(first) == {} and sorted(place.local.parent.iterdir()) == before
+        head = place.round(first, {"a": {b"2": b"two"}})
+        place.read(head)
+        assert declined(head) == {}, "its sibling is at the head"
+        with owned(place.local, 0.0) as (sibling, _):
+            assert sibling.name == "Partition_0~1"
+            assert declined(head) == {"Partition_0": size_of(head.files)}, "the next sibling would be made"
+    assert declined(head) == {"Partition_0": head.files[1].bytes}, "the first folder is used again, and is behind"
+    place.forget_written()
+    assert opened(place, head) == head.files[1].bytes
 
 
 # --- made on from where the maker was killed ---------------------------------------------------------------------------------

@@ -61,6 +61,30 @@ def owned_now(folder: Path) -> Iterator[bool]:
             os.close(lock)
 
 
+def used_place(folder: Path) -> Path:
+    """What an opening of `folder` would own now: it, or where others hold it the first sibling that is free, which need not be
+    there yet. Changes nothing. Where it has no sibling no lock is asked: an opening that makes the first one is not foreseen."""
+    if not os.path.exists(_sibling(folder, 1)):
+        return folder
+    places = (_sibling(folder, number) for number in range(_SIBLINGS_MAX))
+    return next((place for place in places if not _is_held(place)), folder)
+
+
+def _is_held(place: Path) -> bool:
+    try:
+        lock = os.open(f"{place}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _sibling(folder: Path, number: int) -> Path:
     return folder.with_name(f"{folder.name}~{number}") if number else folder
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.lmdb.ownership import used_place
 from headrace.adapters.lmdb.store_status import held_state
 from headrace.core.keys.heads import files_to_read, lacks_last_delta
 from headrace.exchange.messages import ContainerPlan
@@ -54,7 +55,7 @@ def _missing(root: str, application: str, heads: Mapping[str, Head], *, is_last_
 
 
 def _missing_files(folder: Path, head: Head, boot_id: str, is_last_applied: bool) -> tuple[StateFile, ...]:
-    held = held_state(folder, boot_id)
+    held = held_state(used_place(folder), boot_id)
     if held is None:
         return head.files
     if not is_last_applied and lacks_last_delta(head, held.identity):
