@@ -3,6 +3,7 @@ the process that does it. State files are real, and so are the processes that ar
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -531,3 +533,70 @@ def test_why_a_store_cannot_be_made_is_in_the_answer(place: Place, asked: Ask, l
     head, _ = large(place, 2)
     gone = replace(head.files[0], name=head.files[0].name + "x")
     assert "found no such file" in finished(asked(replace(head, files=(gone, head.files[1])))).error
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that restore, as they are started."""
+    made: list[int] = []
+    popen = subprocess.Popen
+
+    def starting(*args: Any, **keys: Any) -> Any:
+        process = popen(*args, **keys)
+        made.append(process.pid)
+        return process
+
+    monkeypatch.setattr(store_restoring.subprocess, "Popen", starting)
+    return made
+
+
+def test_processes_that_die_without_a_word_are_an_error_and_not_tried_for_ever(
+    place: Place, asked: Ask, large: Large, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.boot_id = store_restoring.holders.boot_id()
+    monkeypatch.setenv("HEADRACE_TEST_STEPS", "kill:restore:1:1")
+    head, contents = large(place)
+    one = asked(head)
+    found = finished(one)
+    assert (found.token, found.is_done, len(started)) == (one.token, False, 3)
+    assert "found that 3 in a row ended without one" in found.error
+    monkeypatch.delenv("HEADRACE_TEST_STEPS")
+    assert finished(one).is_done, "asked once more, it is tried once more"
+    assert place.read(head) == (contents, [])
+
+
+def test_processes_that_die_and_come_further_are_tried_on(
+    place: Place, asked: Ask, large: Large, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight batches each makes two, and says the first."""
+    place.boot_id = store_restoring.holders.boot_id()
+    monkeypatch.setenv("HEADRACE_TEST_STEPS", "kill:restore:1:2")
+    head, contents = large(place, 2)
+    assert finished(asked(head)).is_done
+    assert len(started) == 5
+    assert place.read(head) == (contents, [])
+
+
+def test_what_a_power_cut_has_left_of_a_request_is_no_request(place: Place, asked: Ask, large: Large) -> None:
+    place.boot_id = store_restoring.holders.boot_id()
+    head, _ = large(place, 1)
+    one = asked(head)
+    folder_of(one).path.mkdir(parents=True)
+    (folder_of(one).path / "wanted").write_bytes(b"\xff\x00")
+    assert finished(one).is_done
+
+
+def test_a_worker_that_cannot_ask_for_a_process_says_why(
+    place: Place, asked: Ask, large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, _ = large(place, 1)
+    one = asked(head)
+
+    def full(path: Any, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", full)
+        found = answer(one)
+    assert (found.token, found.is_done) == (one.token, False)
+    assert str(folder_of(one).path) in found.error and "No space left" in found.error

@@ -63,7 +63,7 @@ def owned_now(folder: Path) -> Iterator[bool]:
 
 def used_place(folder: Path) -> Path:
     """What an opening of `folder` would own now: it, or where others hold it the first sibling that is free, which need not be
-    there yet. Changes nothing. Where it has no sibling no lock is asked: an opening that makes the first one is not foreseen."""
+    there yet. Changes nothing. Without siblings no lock is tried: that an opening makes the first one is not foreseen."""
     if not os.path.exists(_sibling(folder, 1)):
         return folder
     places = (_sibling(folder, number) for number in range(_SIBLINGS_MAX))
