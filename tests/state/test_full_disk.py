@@ -20,7 +20,7 @@ from headrace.model.tasks import TaskName
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int) -> None:
-    """From now on `folder` has room for so many folders, files and writes at a place of a file. LMDB's own writes count nothing."""
+    """From now on `folder` has room for so many folders, files and writes at a place of a file. Not of LMDB."""
     left = [room]
 
     def limited(real: Callable[..., Any], is_counted: Callable[..., bool]) -> Callable[..., Any]:
