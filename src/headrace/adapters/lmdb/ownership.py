@@ -62,15 +62,16 @@ def owned_now(folder: Path) -> Iterator[bool]:
 
 
 def remove_owned(folder: Path) -> None:
-    """Remove a folder that this process owns. The lock file last: who makes another one finds no store beside it."""
-    for path in [path for path in folder.iterdir() if path.name != LOCK_FILE]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    (folder / LOCK_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # another process has begun there
-        folder.rmdir()
+    """Remove a folder that this process owns, as far as that can be. The lock file last: who makes another one finds no store
+    beside it."""
+    with suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.name != LOCK_FILE]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (folder / LOCK_FILE).unlink()
+        folder.rmdir()  # fails where another process has begun there
 
 
 def _unlock(lock: int) -> None:
