@@ -1,4 +1,4 @@
-"""Whose state files are in a folder, by the notes there: a table, and what holds of any applications that come there in turn."""
+"""Whose state files are in a folder, by the notes there: a table, and what holds for applications that come in any order."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -86,9 +85,9 @@ class Words:
 
 
 @pytest.fixture
-def systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Words, Words]]:
+def systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Words, Words]:
     monkeypatch.chdir(tmp_path)
-    yield Words(tmp_path, "first"), Words(tmp_path, "second")
+    return Words(tmp_path, "first"), Words(tmp_path, "second")
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> int:

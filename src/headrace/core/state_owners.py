@@ -1,4 +1,4 @@
-"""Whose state files are in a folder: applications of one name, each of its own system, may have one `state_uri` (protocol.md 20).
+"""Whose state files are in a folder: applications of one name, each on its own system, may share a `state_uri`; protocol.md 20.
 
 Each has a state with an id of its own, and leaves a note with it in the folder before it writes a file there. What was listed
 is one's own only where no other note is.
