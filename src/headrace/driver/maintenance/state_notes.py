@@ -58,10 +58,10 @@ class StateNotes:
         notes = [f"{uri}/{self._folder}/{one}" for one in sorted(self._ids() - {self._id()})]
         others = " and ".join(notes) or f"{uri}/{application}"  # without any note, and none of its files is this one's
         return (
-            f"state_uri {uri} also has state files of another application {application!r}, one on another system: files that no "
-            f"checkpoint names are not deleted there. Set `state_uri` to a folder of its own (to move state, stop the job and copy "
-            f"{uri}/{application} there); or delete {others}, if that one does not need its files there any more: the next start "
-            f"deletes them"
+            f"state_uri {uri} also has state files of another application {application!r}, one on another system: files that "
+            f"no checkpoint names are not deleted there. Set `state_uri` to a folder of its own (to move state, stop the job "
+            f"and copy {uri}/{application} there); or delete {others}, if that one does not need its files there any more: "
+            f"the next start deletes them"
         )
 
     def _id(self) -> str | None:
