@@ -194,6 +194,18 @@ def test_neither_deletes_where_one_from_before_was_first(systems: tuple[Words, W
     assert second.run() == {"a": 6, "b": 3}
 
 
+def test_a_job_without_state_leaves_no_note_and_deletes_nothing(systems: tuple[Words, Words]) -> None:
+    first, second = systems
+    first.run()
+    first.as_of_an_older_version()
+    before = first.there()
+    app = hr.App("words", system=second.system)
+    app.stream("in", key=hr.String(), value=hr.String()).to("out")
+    wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+    assert first.there() == before and not first.notes()
+    assert first.run() == {"a": 4, "b": 2}
+
+
 def test_of_two_that_begin_at_once_neither_is_alone(systems: tuple[Words, Words]) -> None:
     notes, together = [], threading.Barrier(2)
     with hr.open_system(systems[0].system) as first, hr.open_system(systems[1].system) as second:
