@@ -105,9 +105,13 @@ class Reset(ApplicationClient):
 
     def _forget(self, store: CoordinatorStore, epoch: int) -> None:
         """The state files go last: where they are this application's alone, known by a note, also when it is done again."""
-        notes, files, named = self._notes(), self._files, _files_of(store.checkpoints().values())
-        if self._state_files() and notes.ownership(lambda: named) is Ownership.CLAIM:
-            notes.leave(store, epoch, lambda: named)
+        notes, files = self._notes(), self._files
+
+        def named() -> frozenset[str]:
+            return _files_of(store.checkpoints().values())
+
+        if self._state_files() and notes.ownership(named) is Ownership.CLAIM:
+            notes.leave(store, epoch, named)
         store.forget(epoch)
         found = self._state_files()
         for name in found if notes.is_alone() else ():
