@@ -46,6 +46,7 @@ from headrace.adapters.kafka.positions import (
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
+from headrace.codec.job_records import STATE_ID
 from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
 from headrace.core.group.statuses import joined_statuses
 from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
@@ -59,7 +60,7 @@ from headrace.ports import CoordinatorStore, Metadata
 LOG = logging.getLogger("headrace.kafka")
 START_TRIES = 3
 RESET = "reset"  # namespace: whether the application is half forgotten
-_KEPT = frozenset({JOB, LANES, INTERNAL, RESET})  # of the metadata, where an application is forgotten
+_KEPT = frozenset({JOB, LANES, INTERNAL, RESET, STATE_ID})  # of the metadata, where an application is forgotten
 OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
 
 
