@@ -53,8 +53,8 @@ class CompactedTopic:
             return dict(self._values)
 
     def written(self) -> dict[bytes, bytes]:
-        """What was written until now, by key, and nothing is waited for: as `refresh` gives it, and behind that what is in a
-        transaction that is open, which may come to nothing, or was committed behind an open one."""
+        """The newest values until now, by key, committed or not; nothing is waited for. As `refresh` has them, and behind
+        that those of a transaction that is open, which may come to nothing, or was committed behind an open one."""
         with self._lock:
             self._refresh(0.0)
             self._ahead = self._ahead or CompactedTopic(self._client, self.topic, self._deadline, uncommitted=True)

@@ -96,7 +96,7 @@ class Coordinator:
                 self._producer = None
 
     def take_again(self) -> None:
-        """What was written under the id is committed, or will never be, when this returns. Whether it is still ours is asked
+        """A transaction under the id is committed, or will never be, when this returns. Whether it is still ours is asked
         before, so as not to fence a successor; and after, as one may have come in between: only from our init on can no other
         driver write."""
         with self._lock:

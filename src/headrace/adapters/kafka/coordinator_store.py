@@ -212,12 +212,12 @@ class KafkaCoordinatorStore(CoordinatorStore):
         return self._held
 
     def _job_written(self) -> dict[str, bytes]:
-        """What is written of the job, also where it is not committed yet: a heartbeat in an open transaction, or behind one, is
+        """The entries of the job, also those that are not committed yet: a heartbeat in an open transaction, or behind one, is
         a heartbeat as well."""
         return entries_of(self._metadata.written(), JOB)
 
     def _still_ours(self) -> dict[str, bytes]:
-        """What is written of the job; `FencedError` where another driver has it. Its epoch may be in a transaction that comes
+        """The entries of the job; `FencedError` where another driver has it. Its epoch may be in a transaction that comes
         to nothing: the end of that one is waited for."""
         stored = self._job_written()
         if self._is_anothers(stored) and self._is_anothers(entries_of(self._metadata.refresh(), JOB)):

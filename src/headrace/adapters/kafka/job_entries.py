@@ -13,7 +13,7 @@ from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
 
 Entry = tuple[str, str, bytes | None]
-"""Namespace, name and value of what is written; None deletes."""
+"""Namespace, name and value; None deletes."""
 TRANSACTION = "transaction"  # of the job: the id of the last one that must not be written twice
 
 
