@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import headrace as hr
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.rounds.task_positions import CLAIMS_MAX, TaskPositions
@@ -64,8 +66,27 @@ def test_under_load_that_does_not_end_older_claims_come_to_count() -> None:
     for number in range(6, 100):
         written.end = 10 * number
         here.note_upstream(number)
-    assert here.upstream_within({PLACE: 10 * (99 - CLAIMS_MAX)}) == {}
     assert here.upstream_within({PLACE: 990}) == {PLACE: (990, 99)}
+    for position in range(10, 1000, 10):
+        _, watermark = here.upstream_within({PLACE: position})[PLACE]
+        assert position / 10 - 2 * 99 / CLAIMS_MAX < watermark <= position / 10
+
+
+@pytest.mark.parametrize("backlog", [0, 5_000, 100_000])
+def test_event_time_goes_on_behind_a_backlog_of_any_length(backlog: int) -> None:
+    """A reader that is so many records behind, all the time, and reads a thousand of them in each round."""
+    written = Written()
+    here = standing(written)
+    (task,) = here.tasks
+    seen: list[int] = []
+    for number in range(1, 1001):
+        written.end = backlog + 1000 * number
+        here.note_upstream(number)
+        here.move_to([at(1000 * number)])
+        seen.append(here.watermarks(set())(task) or 0)
+    assert seen == sorted(seen)
+    late = (backlog + 2 * backlog / CLAIMS_MAX) / 1000 + 2
+    assert all(number - late <= watermark <= number for number, watermark in enumerate(seen, 1))
 
 
 def test_the_first_end_that_was_seen_for_a_watermark_is_enough() -> None:

@@ -15,6 +15,7 @@ from headrace.core.group.grants import (
     after_change,
     changes_of,
     holders_of,
+    known_to_have_begun,
     lanes_of,
     members_in,
     portion_of,
@@ -167,6 +168,21 @@ def test_those_that_change_get_grants_that_never_were(numbers: dict[str, int], o
     assert new.keys() == others & set("abc") & present.keys()
     assert all(one.number > highest and one.incarnation == present[id_] for id_, one in new.items())
     assert len({one.number for one in after.values()}) == len(after)
+
+
+def test_a_former_number_goes_once_its_processor_is_known_to_have_begun() -> None:
+    """However often each processor gains, the numbers in force do not become more."""
+    model = planned({"a": 1, "b": 1}, 1)
+    grants = {id_: Grant(10 + number, id_, former=number) for number, id_ in enumerate("ab", 1)}
+    stored = checkpoints(model)
+    assert known_to_have_begun(grants, model, stored) == known_to_have_begun(grants, None, stored) == set()
+    task = min(processor_tasks(model, ["a"]), key=str)
+    stored[task] = replace(stored[task], round_id=RoundId(11, None, 1))
+    begun = known_to_have_begun(grants, model, stored)
+    assert begun == {"a"}
+    after = after_change(grants, {"b"}, {"a", "b"}, {"a": "a", "b": "b"}, 12, (), begun)
+    assert after == {"a": Grant(11, "a"), "b": Grant(13, "b")}
+    assert after_change(grants, (), {"a", "b"}, {"a": "a", "b": "b"}, 12, ["a"], begun)["a"] == Grant(13, "a", former=11)
 
 
 def test_an_epoch_without_a_list_is_of_a_driver() -> None:

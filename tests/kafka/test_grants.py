@@ -18,7 +18,7 @@ from headrace.adapters.kafka.positions import container_positions
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
 from headrace.core.group.grants import Grant
-from headrace.errors import FencedError, JobHeldError, NotSupportedError, RoundFailedError
+from headrace.errors import FencedError, IncompatibleChangeError, JobHeldError, NotSupportedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
@@ -368,3 +368,28 @@ def test_more_processors_than_a_broker_can_note_are_refused_before_anything_is_w
     with pytest.raises(NotSupportedError, match="a group of 900 processors"):
         store.write_grants(epoch, {f"p{number}": Grant(100_000 + number, str(number)) for number in range(900)})
     group.commit(bases[A], 101, 1)
+
+
+@pytest.mark.parametrize("who", ["the leader that has planned", "another processor", "a leader that has taken over"])
+def test_a_stream_that_was_recreated_is_seen_by_each_process(group: Group, kafka_server: KafkaServer, who: str) -> None:
+    """It has as many partitions as before, and more records than were read of the one that is gone."""
+    store, stream = group.leader(), group.ssps[A].stream
+    epoch = store.acquire(FIRST, 0, for_group=True)
+    model = replace(group.model(1, ("a", "b"), (1, 1)), stream_ids={stream: group.system.describe_stream(stream).id})
+    bases = [group.checkpoint(task, RoundId(epoch, None, 0), 1, 5) for task in (A, B)]
+    group.system.produce(stream, [(None, b"%d" % number) for number in range(20)])
+    store.commit_job_model(epoch, model, bases, grants={"a": Grant(101, "1"), "b": Grant(102, "2")})
+    with open_system(f"kafka://{kafka_server.bootstrap}") as own:
+        system = group.system if who == "the leader that has planned" else own
+        if who == "a leader that has taken over":
+            own.job_store(group.name).acquire(NEXT, 1, for_group=True)
+        rounds = system.processor_store(group.name)
+        rounds.begin(102, model, "b")
+        rounds.recover(102, None)
+        assert system.end_offsets(stream)
+        with open_system(f"kafka://{kafka_server.bootstrap}") as operator:
+            operator.delete_stream(stream)
+            operator.create_stream(stream, 2)
+            operator.produce(stream, [(None, b"%d" % number) for number in range(20)])
+        with pytest.raises(IncompatibleChangeError, match="was deleted and recreated"):
+            system.end_offsets(stream)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from state_place import Contents, Place, after
@@ -19,6 +20,8 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import Head, Slots
 from headrace.model.tasks import KeyBucket
 from headrace.state_files.files import FilePlace
+from headrace.wiring.worker import worker_state
+from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.state.task_state import TaskState
 
 HALF = slots_of(KeyBucket(0, 2))
@@ -202,3 +205,24 @@ def test_made_again_it_is_brought_on(place: Place, caplog: pytest.LogCaptureFixt
     assert prepared(place, half_of(head)) == len(contents["a"])
     assert not caplog.messages, "it was not rebuilt"
     assert place.read(half_of(head)) == (contents, [])
+
+
+def test_it_stays_while_files_are_held_for_it_whichever_task_of_the_container_has_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a task without state no file is held; the former stores are those of all tasks of its container."""
+    monkeypatch.setattr(worker_state, "_tidied", {})
+    head, _ = grown(place)
+    root = place.local.parent
+    prepared(place, half_of(head))
+    tasks = [SimpleNamespace(name=f"Partition_{number}", held_files=1 - number, round_id="3:source:5") for number in (0, 1)]
+    state = WorkerState.__new__(WorkerState)
+    state._program = SimpleNamespace(sub_topology=None)  # type: ignore[assignment]
+    state._plan = SimpleNamespace(tasks=tasks, lane=0, epoch=3)  # type: ignore[assignment]
+    for task in tasks:
+        state._remove_former_stores(root, task)  # type: ignore[arg-type]
+    assert place.local.is_dir()
+    tasks[0].held_files = 0
+    close_idle()
+    state._remove_former_stores(root, tasks[0])  # type: ignore[arg-type]
+    assert not place.local.exists()

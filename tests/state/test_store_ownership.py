@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from state_place import Contents, Place, Worker, after, head_from_json, head_to_json
 
-from headrace.adapters.lmdb import environments, opening, ownership
+from headrace.adapters.lmdb import environments, opening, ownership, remove_store
 from headrace.adapters.lmdb.opening import file_system_of, refuse_network_file_system
 from headrace.adapters.lmdb.ownership import owned
 from headrace.errors import StateError
@@ -187,3 +187,37 @@ def test_network_file_systems_are_refused(place: Place, monkeypatch: pytest.Monk
     finally:
         refuse_network_file_system.cache_clear()
     assert not place.local.exists()
+
+
+def test_a_child_that_was_forked_meanwhile_does_not_keep_a_store(place: Place) -> None:
+    """Of a pool of processes that a function of the user has made, say: it has the descriptor of the lock."""
+    head = place.round(None, {"a": {b"1": b"x"}})
+    with place.open(head):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        assert place.read(head) == ({"a": {b"1": b"x"}}, [])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_no_store_is_found_by_who_makes_the_lock_of_one_that_is_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.round(None, {"a": {b"1": b"x"}})
+    environments.close_idle()
+    seen: list[list[str]] = []
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        os.unlink(path)
+        if path.name == ownership.LOCK_FILE:
+            with owned(place.local) as (folder, _):  # by another one, as of now
+                seen.append([one.name for one in folder.iterdir()])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink)
+        assert remove_store(place.local)
+    assert seen == [[ownership.LOCK_FILE]]
+    assert place.local.is_dir(), "it is that one's now"
+    assert remove_store(place.local) and not place.local.exists()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import unquote
 
 from headrace.adapters.lmdb import environments
-from headrace.adapters.lmdb.ownership import LOCK_FILE, owned_now
+from headrace.adapters.lmdb.ownership import LOCK_FILE, owned_now, remove_owned
 from headrace.adapters.lmdb.store_status import FILE_NAME as STATUS_FILE
 from headrace.adapters.lmdb.store_status import read_status
 from headrace.core.affinity.retention import FoundStore, unused_stores
@@ -24,7 +23,7 @@ def remove_former_stores(root: Path, tasks: Collection[TaskName]) -> int:
     a process uses stay, a stopped one perhaps."""
     removed = 0
     factors = {task.whole: _factor(task) for task in tasks}
-    for place in list(root.iterdir()):
+    for place in list(root.iterdir()) if root.is_dir() else ():
         former = _task_of(place)
         if former is None or factors.get(former.whole, _factor(former)) == _factor(former):
             continue
@@ -47,7 +46,7 @@ def remove_unused_stores(root: Path, tasks: Collection[TaskName], now_us: int, r
             if not is_ours or _used_us(place) != store.used_us:
                 continue
             environments.close_others(place, None)
-            shutil.rmtree(place, ignore_errors=True)
+            remove_owned(place)
         removed += 1
         hours = (now_us - store.used_us) / 3.6e9
         _log.info("local store %s is removed: its task is not here, and has not used it for %.1f hours", place, hours)
@@ -70,7 +69,7 @@ def remove_store(place: Path) -> bool:
     with owned_now(place) as is_ours:
         if is_ours:
             environments.close_others(place, None)
-            shutil.rmtree(place, ignore_errors=True)
+            remove_owned(place)
         return is_ours
 
 

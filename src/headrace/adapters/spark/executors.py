@@ -49,9 +49,10 @@ class Executors:
             listed = tuple(_listed(self._context))
             with self._lock:
                 self._there = listed
-                for lost in self._asked_s.keys() - {one.id for one in listed}:
-                    del self._asked_s[lost]
-                    self._verdicts.pop(lost, None)
+                there = {one.id for one in listed}
+                # An executor may have answered for another one that was asked: it has a verdict, and was not asked.
+                self._asked_s = {id_: at_s for id_, at_s in self._asked_s.items() if id_ in there}
+                self._verdicts = {id_: verdict for id_, verdict in self._verdicts.items() if id_ in there}
             if len(listed) == len(list(filter(None, ids.split(",")))):
                 self._ids = ids  # else it is looked at again: a new one is listed a moment later
         self._ask(time.monotonic())

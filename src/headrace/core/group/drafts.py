@@ -10,11 +10,10 @@ from headrace.core.group.grants import (
     Grants,
     GroupShape,
     changes_of,
-    has_begun,
+    known_to_have_begun,
     members_in,
     processor_portions,
     processor_slots,
-    processor_tasks,
 )
 from headrace.core.group.membership import candidates_of
 from headrace.core.group.proposals import Portion
@@ -101,16 +100,12 @@ def group_draft(draft: Draft, snapshot: Snapshot, wanted: WantedPlan, grants: Gr
     changed, gaining = changes_of(before, after, draft.job_model, snapshot.checkpoints, draft.checkpoints)
     held = {id_: grant.incarnation for id_, grant in grants.items()}
     ungranted = {id_ for id_, incarnation in present.items() if id_ in after and held.get(id_) != incarnation}
+    begun = known_to_have_begun(grants, snapshot.model, snapshot.checkpoints)
+    # One that may still work under the number before the one that it has cannot keep both beside a third.
     gains = frozenset(
-        id_ for id_ in gaining if held.get(id_) == present.get(id_, "") and _may_gain(id_, grants, snapshot)
+        id_ for id_ in gaining if held.get(id_) == present.get(id_, "") and (id_ in begun or not grants[id_].former)
     )
     return GroupDraft(draft, snapshot, after, changed - gains, gains, frozenset(ungranted), wanted.of_other_code)
-
-
-def _may_gain(id_: str, grants: Grants, snapshot: Snapshot) -> bool:
-    """One that may still work under the number before the one that it has cannot keep both beside a third."""
-    tasks = processor_tasks(snapshot.model, [id_]) if snapshot.model is not None else ()
-    return not grants[id_].former or has_begun(grants[id_], tasks, snapshot.checkpoints)
 
 
 def _ids_in_force(records: Mapping[str, StartpointRecord]) -> frozenset[str]:

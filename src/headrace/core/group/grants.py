@@ -214,10 +214,16 @@ def changes_of(
     return others | _holders(model, written), frozenset(gain)
 
 
-def has_begun(grant: Grant, tasks: Collection[TaskName], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
-    """Whether the processor of a grant is known to have committed under it in these tasks, which are its own: what it committed
-    under its former one was before that."""
-    return any(checkpoints[task].round_id.epoch == grant.number for task in tasks if task in checkpoints)
+def known_to_have_begun(grants: Grants, model: JobModel | None, checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[str]:
+    """Of the processors that have a former number those of which a commit under the newer one is known, in the tasks that they
+    have under the plan in force, `model`: what they committed under the former one was before that."""
+    return frozenset(
+        id_
+        for id_, grant in grants.items()
+        if grant.former and model is not None
+        for task in processor_tasks(model, [id_])
+        if task in checkpoints and checkpoints[task].round_id.epoch == grant.number
+    )
 
 
 def _only_gains(before: ProcessorPortion, after: ProcessorPortion, written: Collection[TaskName]) -> bool:
@@ -240,11 +246,12 @@ def after_change(
     present: Mapping[str, str],
     highest: int,
     gains: Collection[str] = (),
+    begun: Collection[str] = (),
 ) -> dict[str, Grant]:
     """The grants that come into force with a plan: those that stay, and new ones for the `changed` processors that have tasks
     in it and are there, and for those that it only `gains`, which keep the number they have beside it. `present`: id to
-    incarnation; `highest`: no number above it was ever given."""
-    kept = {id_: grant for id_, grant in grants.items() if id_ not in changed}
+    incarnation; `highest`: no number above it was ever given; `begun`: these need no former number any more."""
+    kept = {id_: replace(grant, former=0) if id_ in begun else grant for id_, grant in grants.items() if id_ not in changed}
     new = sorted({id_ for id_ in changed if id_ in holders and id_ in present} | set(gains))
     numbers = zip(new, range(highest + 1, highest + 1 + len(new)), strict=True)
     return kept | {id_: Grant(number, present[id_], kept[id_].number if id_ in gains else 0) for id_, number in numbers}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from headrace.codec.job_records import startpoints_of, stored_operators
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
-from headrace.core.group.grants import GroupChange, after_change, lanes_of, processor_tasks
+from headrace.core.group.grants import GroupChange, after_change, known_to_have_begun, lanes_of, processor_tasks
 from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
 from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
@@ -95,11 +95,11 @@ class GroupPlanner:
         )
 
     def _change(self, made: GroupDraft, order: PlanOrder, fenced: frozenset[str]) -> GroupChange:
-        store, gains = self.planner.backend.store, made.gains - fenced
-        grants = after_change(
-            store.grants() or {}, fenced, made.portions, order.wanted.present, store.numbers_used(), gains
-        )
-        had = processor_tasks(made.snapshot.model, gains) if made.snapshot.model is not None else frozenset()
+        store, gains, snapshot = self.planner.backend.store, made.gains - fenced, made.snapshot
+        before, model = store.grants() or {}, snapshot.model
+        begun = known_to_have_begun(before, model, snapshot.checkpoints)
+        grants = after_change(before, fenced, made.portions, order.wanted.present, store.numbers_used(), gains, begun)
+        had = processor_tasks(model, gains) if model is not None else frozenset()
         return GroupChange(processor_tasks(made.draft.job_model, fenced | gains) - had, grants)
 
     def grant(self, order: PlanOrder, processors: Collection[str]) -> None:

@@ -98,7 +98,8 @@ class ProcessorRounds:
         match step.work:
             case Work.ROUNDS:
                 assert step.grant is not None
-                if self.generation is None or self._grant != step.grant or self._has_other_streams():
+                is_new = self._grant is None or self._grant.number != step.grant.number  # its former number may go
+                if self.generation is None or is_new or self._has_other_streams():
                     self._begin(step.grant)
             case Work.HEARS:
                 self._hear()

@@ -32,6 +32,18 @@ class _Claim:
     ends: Mapping[SSP, int]
 
 
+def _kept_claims(claims: tuple[_Claim, ...], positions: Mapping[SSP, int]) -> tuple[_Claim, ...]:
+    """Of claims in their order, at most `CLAIMS_MAX`: the last one that is reached everywhere, and those behind it. Where these
+    are too many, the one goes without which the fewest records are read until another one counts: each is reached in turn,
+    however long the backlog is."""
+    reached = [n for n, claim in enumerate(claims) if all(positions.get(ssp, -1) >= end for ssp, end in claim.ends.items())]
+    kept = list(claims[reached[-1] :] if reached else claims)
+    while len(kept) > CLAIMS_MAX:
+        ends = [sum(claim.ends.values()) for claim in kept]
+        del kept[min(range(1, len(kept) - 1), key=lambda n: ends[n + 1] - ends[n - 1])]
+    return tuple(kept)
+
+
 def _has_timer(checkpoint: Checkpoint) -> bool:
     return any(time_us is not None for time_us in checkpoint.due_us)
 
@@ -195,7 +207,7 @@ class TaskPositions:
             return
         internal = [stream for stream in self._reads if self._kinds[stream] is SourceKind.REPARTITION]
         ends = by_ssp(self._system, internal, self._system.high_watermarks)
-        self._claims = (*self._claims, _Claim(watermark_us, ends))[-CLAIMS_MAX:]
+        self._claims = _kept_claims((*self._claims, _Claim(watermark_us, ends)), self.positions())
 
     def upstream_within(self, ends: Mapping[SSP, int]) -> dict[SSP, tuple[int, int]]:
         """Per partition of a repartition stream the highest upstream watermark that counts somewhere up to `ends`, behind the

@@ -104,7 +104,8 @@ class WorkerState:
         """Once in a plan, when its tasks have committed: a change of the elasticity factor is not undone from then on. Not
         while stores of another factor are being made."""
         here = f"{root} {self._program.sub_topology} {self._plan.lane}"
-        if not task.held_files and _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
+        is_prepared = any(one.held_files for one in self._plan.tasks)  # of one without state no file is held
+        if not is_prepared and _tidied.get(here) != self._plan.epoch and task.round_id.startswith(f"{self._plan.epoch}:"):
             _tidied[here] = self._plan.epoch
             remove_former_stores(root, self._tasks())
 
