@@ -387,7 +387,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         """A namespace as stored; empty where the application never ran. Who holds it reads what is decided."""
         if not self._system.own_topics.is_initialized(self.application):
             return {}
-        if self._held is not None:
+        if self._held is not None and not self._coordinator.has_id:  # else no read waits for a write
             self._settle()
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
