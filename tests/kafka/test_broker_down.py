@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
-from headrace.adapters.kafka import coordinator, coordinator_store
+from headrace.adapters.kafka import coordinator
 from headrace.driver import system_wait
 from headrace.errors import UnavailableError
 from headrace.testing import KafkaServer
@@ -99,7 +99,7 @@ def test_a_start_goes_on_whose_broker_dies_in_the_transaction_of_its_first_plan(
         written[:] = [key for _, key, _ in given]
         produce(self, given, positions)
 
-    monkeypatch.setattr(coordinator_store, "START_TRIES", 1)  # else the store itself may come through
+    monkeypatch.setattr(coordinator, "START_TRIES", 1)  # else the store itself may come through
     monkeypatch.setattr(coordinator, "send_offsets", send_offsets)
     monkeypatch.setattr(coordinator.Coordinator, "transact", transact)
     job = world.start("caught-up")

@@ -108,6 +108,18 @@ def test_an_open_transaction_is_waited_for_or_left_out(topic: CompactedTopic, be
     ending.join()
 
 
+def test_what_is_written_is_there_before_it_is_committed(topic: CompactedTopic, begun: Transactional) -> None:
+    open_ = begun(topic.topic, b"a", b"1")
+    assert topic.written() == {b"a": b"1"}
+    begun(topic.topic, b"b", b"2").commit_transaction(30)
+    assert topic.written() == {b"a": b"1", b"b": b"2"} and topic.refresh(wait=False) == {}
+    begun(topic.topic, b"b", None)
+    assert topic.written() == {b"a": b"1"}
+    open_.abort_transaction(30)
+    waited(lambda: topic.refresh(wait=False) == {b"b": b"2"})
+    assert topic.written() == {}
+
+
 def test_one_that_stays_open_is_an_error_that_says_so(
     topic: CompactedTopic, begun: Transactional, monkeypatch: pytest.MonkeyPatch
 ) -> None:

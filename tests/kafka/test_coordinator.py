@@ -3,6 +3,7 @@ more records than the client holds at once, or more positions than a broker take
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.kafka.clients import OFFSETS_BYTES, in_requests
-from headrace.adapters.kafka.coordinator import Coordinator
+from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.errors import FencedError, UnavailableError
 
 
@@ -36,16 +37,32 @@ class Client:
             raise KafkaException(KafkaError(self._code, "Failed to add partitions to transaction", True))
 
 
+def taken() -> None:
+    raise taken_over("delays")
+
+
+def ours() -> None: ...
+
+
 @pytest.mark.parametrize("call", ["produce", "poll"])
-@pytest.mark.parametrize(("code", "raised"), [(KafkaError._FENCED, FencedError), (KafkaError._FATAL, UnavailableError)])
+@pytest.mark.parametrize(
+    ("code", "still_ours", "raised"),
+    [
+        (KafkaError._FENCED, taken, FencedError),
+        (KafkaError._FENCED, ours, UnavailableError),  # a broker has ended the transaction, at its timeout
+        (KafkaError.INVALID_PRODUCER_EPOCH, ours, UnavailableError),
+        (KafkaError._FATAL, ours, UnavailableError),
+    ],
+)
 def test_what_a_record_is_refused_for_says_whether_another_driver_has_taken_over(
-    code: int, raised: type[Exception], call: str
+    code: int, still_ours: Callable[[], None], raised: type[Exception], call: str
 ) -> None:
-    coordinator, client = Coordinator({}, "delays", lambda: None), Client(code, call)
+    coordinator, client = Coordinator({}, "delays", still_ours), Client(code, call)
     coordinator._producer = client  # type: ignore[assignment]
     with pytest.raises(raised, match="'delays'"):
         coordinator.transact([("delays-metadata", b"k", b"v")] * 3)
     assert client.produced == 2
+    assert not coordinator.has_id, "it is taken again before the next one"
 
 
 class FullClient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -11,9 +12,11 @@ import headrace as hr
 from chaos.usual_job import usual
 from chaos.world import SeededWorld
 from headrace.adapters.kafka import compacted
+from headrace.adapters.kafka.job_entries import Held
 from headrace.adapters.kafka.names import metadata_topic
 from headrace.config.loading import Config
 from headrace.driver.planning.job_planner import check_before_engine
+from headrace.model.commits import DriverLease
 from headrace.wiring.launch import topology_before_engine
 from support.broker import QUIET
 from support.checker import KillReport
@@ -60,7 +63,9 @@ def test_a_killed_drivers_transaction_is_waited_for_a_moment(
     killed = Producer({**world.settings, **QUIET, "transactional.id": "killed"})
     killed.init_transactions(30)
     killed.begin_transaction()
-    killed.produce(metadata_topic(world.name), b"never", b"job/holder", 0)
+    heartbeat = Held(DriverLease("killed", "another-host", 17, "1@1", "boot", 0), 0)  # it counts, and is an old one
+    for key, value in ((b"job/holder", msgspec.json.encode(heartbeat)), (b"job-models/current", b"never")):
+        killed.produce(metadata_topic(world.name), value, key, 0)
     killed.flush(30)
     looked(world)
     killed.abort_transaction(30)

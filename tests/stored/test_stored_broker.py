@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headrace.adapters.kafka import coordinator_store as jobs
+from headrace.adapters.kafka import coordinator_store, job_entries
 from headrace.cli.commands import application
 from stored.archives import archive_of, unpacked, versions
 from stored.jobs import JOBS
@@ -39,6 +39,7 @@ def test_a_stored_job_on_kafka_is_continued_to_its_end(version: str, tmp_path: P
 @pytest.mark.timeout(240)
 def test_a_change_of_a_stored_form_on_kafka_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record with the job model has another key."""
-    monkeypatch.setattr(jobs, "MODELS", "models")
+    for module in (coordinator_store, job_entries):
+        monkeypatch.setattr(module, "MODELS", "models")
     with pytest.raises(AssertionError, match="ledger: outputs"):  # it begins again, and counts the whole input twice
         check_continued(JOB, versions()[-1], tmp_path)

@@ -41,6 +41,7 @@ class CompactedTopic:
         self._values: dict[bytes, bytes] = {}
         self._consumer: Consumer | None = None
         self._latest: Consumer | None = None
+        self._ahead: CompactedTopic | None = None
         self._next = 0  # the offset up to which committed records were read
         self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
@@ -50,6 +51,20 @@ class CompactedTopic:
         with self._lock:
             self._refresh((READ_S if within_s is None else within_s) if wait else 0.0)
             return dict(self._values)
+
+    def written(self) -> dict[bytes, bytes]:
+        """The newest values until now, by key, committed or not; nothing is waited for. As `refresh` has them, and behind
+        that those of a transaction that is open, which may come to nothing, or was committed behind an open one."""
+        with self._lock:
+            self._refresh(0.0)
+            self._ahead = self._ahead or CompactedTopic(self._client, self.topic, self._deadline, uncommitted=True)
+            return self._ahead._from(self._values, self._next)
+
+    def _from(self, values: Mapping[bytes, bytes], offset: int) -> dict[bytes, bytes]:
+        """Read on from what another has read up to `offset`."""
+        self._values, self._next = dict(values), offset
+        self._refresh(0.0)
+        return self._values
 
     def look(self) -> dict[bytes, bytes]:
         """As `refresh`, but a transaction that stays open is left out: that of a killed process ends at its timeout only."""
@@ -95,7 +110,9 @@ class CompactedTopic:
         for consumer in (self._consumer, self._latest):
             if consumer is not None:
                 consumer.close()
-        self._consumer = self._latest = None
+        if self._ahead is not None:
+            self._ahead._close()
+        self._consumer = self._latest = self._ahead = None
 
     def _end(self, committed_only: bool) -> int:
         group = f"{self.topic}-readers"

@@ -5,6 +5,7 @@ Its id is the application's alone: a new driver's `init` fences the one before i
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,16 +17,18 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from headrace.adapters.kafka.clients import ANSWER_S, FENCED, error_text, new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_id
-from headrace.errors import FencedError, UnavailableError
+from headrace.errors import FencedError, StorageError, UnavailableError
 
+LOG = logging.getLogger("headrace.kafka")
+START_TRIES = 3
 TIMEOUT_MS = 15_000
 BATCH_BYTES = 16_000  # topics take it whose max.message.bytes is small, too
 
 
 class Coordinator:
-    """Transactions under the coordinator's id. Threads may share it. `still_ours` is asked after a transaction whose outcome
-    is not known, before and after the id is taken once more: it raises `FencedError` where another driver has come in the
-    meantime."""
+    """Transactions under the coordinator's id. Threads may share it. `still_ours` raises `FencedError` where another driver has
+    come in the meantime. It is asked before and after the id is taken again, and where the id is lost: to another driver, or to
+    a broker that has ended a transaction at its timeout."""
 
     def __init__(
         self, client: Mapping[str, Any], application: str, still_ours: Callable[[], object], deadline: Deadline | None = None
@@ -34,7 +37,12 @@ class Coordinator:
         self._deadline = deadline or Deadline()
         self._lock = threading.RLock()
         self._producer: Producer | None = None
-        self._fenced = False
+
+    @property
+    def has_id(self) -> bool:
+        """Whether it can transact. If not, the outcome of its last transaction may not be known: who takes the id again decides
+        it."""
+        return self._producer is not None
 
     def take(self) -> None:
         """Fence the previous owner of the id."""
@@ -50,15 +58,12 @@ class Coordinator:
         records: Iterable[tuple[str, bytes, bytes | None]],
         positions: Mapping[str, Sequence[TopicPartition]] | None = None,
     ) -> None:
-        """Write `records` (topic, key, value) to partition 0, and per group its positions, all or nothing. `FencedError` if
-        another driver took over; `StorageError` where it cannot be known to have been written."""
+        """Write `records` (topic, key, value) to partition 0, and per group its positions, all or nothing, under the id that it
+        has. `FencedError` if another driver took over; `UnavailableError` where it cannot be known to have been written: then
+        the id is to be taken again."""
         with self._lock:
-            if self._fenced:
-                raise taken_over(self._application)
-            if self._producer is None:
-                self._take_again()
             producer = self._producer
-            assert producer is not None
+            assert producer is not None, "the coordinator's id is not taken"
             failed: list[KafkaError] = []
             self._guarded(lambda _: producer.begin_transaction())
 
@@ -90,16 +95,18 @@ class Coordinator:
             if failed:
                 self._producer = None
 
-    def _take_again(self) -> None:
-        """Asked before, so as not to fence a successor; and after, as one may have come in between: only from our init on
-        can no other driver write."""
-        self._still_ours()
-        self.take()
-        try:
+    def take_again(self) -> None:
+        """A transaction under the id is committed, or will never be, when this returns. Whether it is still ours is asked
+        before, so as not to fence a successor; and after, as one may have come in between: only from our init on can no other
+        driver write."""
+        with self._lock:
             self._still_ours()
-        except BaseException:
-            self._producer = None
-            raise
+            self.take()
+            try:
+                self._still_ours()
+            except BaseException:
+                self._producer = None
+                raise
 
     def _guarded(self, function: Callable[[float], Any]) -> None:
         """Call `function` with how long it may take, again while that may help."""
@@ -108,8 +115,11 @@ class Coordinator:
         except KafkaException as error:
             self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
             if error.args[0].code() in FENCED:
-                self._fenced = True
-                raise taken_over(self._application) from None
+                self._still_ours()
+                raise UnavailableError(
+                    f"application {self._application!r}: a broker has ended the coordinator's transaction: {error_text(error)}",
+                    f"it is tried again; was this process suspended for {TIMEOUT_MS // 1000} s, or is the machine overloaded?",
+                ) from None
             raise UnavailableError(
                 f"application {self._application!r}: the coordinator's transaction failed: {error_text(error)}",
                 "nothing of it counts unless it was committed after all; it is read again before anything is built on it",
@@ -118,9 +128,21 @@ class Coordinator:
     def close(self) -> None:
         """Write no more until the id is taken again."""
         with self._lock:
-            self._producer, self._fenced = None, False
+            self._producer = None
 
 
 def taken_over(application: str) -> FencedError:
     text = f"another driver has taken over application {application!r}"
     return FencedError(text, "this one ends; it has changed nothing since")
+
+
+def tried(write: Callable[[], None]) -> None:
+    """Call `write`, up to `START_TRIES` times where its outcome is not known."""
+    for left in reversed(range(START_TRIES)):
+        try:
+            write()
+            return
+        except StorageError as error:
+            if not left:
+                raise
+            LOG.warning("once more: %s", error.message)

@@ -7,9 +7,11 @@ protocol.md 6, 7 and 12. The plan is in `<application>-metadata`, written by the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,8 +22,9 @@ from headrace.adapters.common.lease_holder import fenced, held_since_us, refuse_
 from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
-from headrace.adapters.kafka.coordinator import Coordinator, taken_over
+from headrace.adapters.kafka.coordinator import Coordinator, taken_over, tried
 from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.job_entries import TRANSACTION, Entry, Held, grant_entries, in_force, plan_entries, stored_grants
 from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.names import (
     JOB,
@@ -37,17 +40,11 @@ from headrace.adapters.kafka.names import (
     name_of,
     records_of,
 )
-from headrace.adapters.kafka.positions import (
-    Position,
-    committed_in_force,
-    encode_grants,
-    offsets_by_group,
-    positions_of,
-)
+from headrace.adapters.kafka.positions import Position, committed_in_force, encode_grants, offsets_by_group, positions_of
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
 from headrace.codec.job_records import STATE_ID
-from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
+from headrace.core.group.grants import Grants
 from headrace.core.group.statuses import joined_statuses
 from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.exchange.fault_injection import reached
@@ -58,15 +55,9 @@ from headrace.model.tasks import TaskName
 from headrace.ports import CoordinatorStore, Metadata
 
 LOG = logging.getLogger("headrace.kafka")
-START_TRIES = 3
 RESET = "reset"  # namespace: whether the application is half forgotten
 _KEPT = frozenset({JOB, LANES, INTERNAL, RESET, STATE_ID})  # of the metadata, where an application is forgotten
 OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
-
-
-class _Held(msgspec.Struct, frozen=True):
-    holder: DriverLease
-    since_us: int
 
 
 class KafkaCoordinatorStore(CoordinatorStore):
@@ -86,14 +77,14 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._grants: Grants | None = None  # in force, as this store has written them; None: one driver
         self._number = 0  # the highest of all that this store has given
         self._writing = threading.RLock()
-        self._held: _Held | None = None
+        self._held: Held | None = None
         self._model: JobModel | None = None
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         if self._system.own_topics.is_initialized(self.application):
-            self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
+            self._checked_free(self._job_written(), holder, now_us)
             refuse_beside_group(self.application, self, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
@@ -121,14 +112,20 @@ class KafkaCoordinatorStore(CoordinatorStore):
             raise
 
     def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int, for_group: bool) -> int:
-        """The new epoch, from the coordinator's init on: no other driver writes now."""
-        self._epoch = self._number = 1 + self.numbers_used()
-        self._grants = (self.grants() or {}) if for_group else None
-        self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
-        self._model = None  # of the epoch before: another driver may have come in between
-        reached("start", 3)
-        entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
-        self._transact([*entries, *self._grant_entries(self._grants)], tries=START_TRIES)
+        """The new epoch, from the coordinator's init on: no other driver writes now. Where the outcome of its transaction is
+        not known, another epoch is tried next."""
+
+        def write() -> None:
+            self._settle()
+            self._epoch = self._number = 1 + self.numbers_used()
+            self._grants = (self.grants() or {}) if for_group else None
+            self._held = Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
+            self._model = None  # of the epoch before: another driver may have come in between
+            reached("start", 3)
+            entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
+            self._transact([*entries, *self._grant_entries(self._grants)])
+
+        tried(write)
         reached("start", 4)
         self._read_back()
         return self._epoch
@@ -138,7 +135,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         the coordinator's group, which workers read."""
         stored = entries_of(self._metadata.refresh(), JOB)
         position = committed_in_force(self._client, self.application, self._deadline)
-        if (int(stored.get("epoch", b"0")), position) != (self._epoch, _in_force(self._epoch, self._grants)):
+        if (int(stored.get("epoch", b"0")), position) != (self._epoch, in_force(self._epoch, self._grants)):
             raise FencedError(
                 f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
@@ -146,33 +143,26 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def numbers_used(self) -> int:
         stored = entries_of(self._metadata.refresh(), JOB)
-        known = [int(stored.get(name, b"0")) for name in ("epoch", "number")]
+        known = [self._number, *(int(stored.get(name, b"0")) for name in ("epoch", "number"))]
         return max(*known, committed_in_force(self._client, self.application, self._deadline).epoch)
 
     def grants(self) -> Grants | None:
-        found = self._read(JOB).get("grants")
-        return None if found is None else msgspec.json.decode(found, type=dict[str, Grant])
+        return stored_grants(self._read(JOB))
 
     def write_grants(self, epoch: int, grants: Grants) -> None:
         self._check_own(epoch)
         with self._writing:
-            self._transact(self._grant_entries(grants), grants=grants, tries=START_TRIES)
+            self._once(lambda id_: self._transact([*self._grant_entries(grants), id_], grants=grants))
             self._read_back()
 
-    def _grant_entries(self, grants: Grants | None) -> list[tuple[str, str, bytes | None]]:
-        """What is stored of them; and the highest number that ever was, which stays when they are taken back: a number that is
-        given again would be that of other rounds."""
-        if grants is None:
-            return [(JOB, "grants", None)]
-        self._number = max([self._number, *(one.number for one in grants.values())])
-        return [(JOB, "grants", msgspec.json.encode(dict(grants))), (JOB, "number", b"%d" % self._number)]
+    def _grant_entries(self, grants: Grants | None) -> list[Entry]:
+        self._number = max([self._number, *(one.number for one in (grants or {}).values())])
+        return grant_entries(grants, self._number)
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
-        if not stored.get("holder"):
-            return now_us
-        held = msgspec.json.decode(stored["holder"], type=_Held)
-        return held_since_us(self.application, held.holder, held.since_us, holder, now_us)
+        held = Held.found(stored)
+        return now_us if held is None else held_since_us(self.application, held.holder, held.since_us, holder, now_us)
 
     def lanes_used(self) -> Mapping[str, int]:
         return {name: int(count) for name, count in entries_of(self._metadata.refresh(), LANES).items()}
@@ -184,7 +174,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def heartbeat(self, epoch: int, now_us: int) -> None:
         held = self._check_own(epoch)
-        self._held = _Held(dataclasses.replace(held.holder, heartbeat_us=now_us), held.since_us)
+        self._held = Held(dataclasses.replace(held.holder, heartbeat_us=now_us), held.since_us)
         self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
 
     def check_epoch(self, epoch: int) -> None:
@@ -204,67 +194,90 @@ class KafkaCoordinatorStore(CoordinatorStore):
             self.step_down(epoch)
 
     def step_down(self, epoch: int) -> None:
-        if epoch == self._epoch:
-            self._held = None
-            self._system.own_topics.driven.discard(self.application)
-            self._coordinator.close()
+        with self._writing:  # or a heartbeat that is on its way would take the id again
+            if epoch == self._epoch:
+                self._held = None
+                self._system.own_topics.driven.discard(self.application)
+                self._coordinator.close()
 
     def holder(self) -> DriverLease | None:
-        found = self._read(JOB).get("holder")
-        return msgspec.json.decode(found, type=_Held).holder if found else None
+        held = Held.found(self._job_written()) if self._system.own_topics.is_initialized(self.application) else None
+        return None if held is None else held.holder
 
-    def _check_own(self, epoch: int) -> _Held:
+    def _check_own(self, epoch: int) -> Held:
         if self._held is None or epoch != self._epoch:
             raise fenced(self.application, epoch, self._epoch if self._held is not None else "not held")
         return self._held
 
+    def _job_written(self) -> dict[str, bytes]:
+        """The entries of the job, also those that are not committed yet: a heartbeat in an open transaction, or behind one, is
+        a heartbeat as well."""
+        return entries_of(self._metadata.written(), JOB)
+
     def _still_ours(self) -> dict[str, bytes]:
-        """What is stored of the job; `FencedError` where the epoch in force is higher than ours. Asked before the
-        coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open."""
-        stored = entries_of(self._metadata.refresh(wait=False), JOB)
-        if self._held is not None and int(stored.get("epoch", b"0")) > self._epoch:
+        """The entries of the job; `FencedError` where another driver has it. Its epoch may be in a transaction that comes
+        to nothing: the end of that one is waited for."""
+        stored = self._job_written()
+        if self._is_anothers(stored) and self._is_anothers(entries_of(self._metadata.refresh(), JOB)):
             raise taken_over(self.application)
         return stored
 
+    def _is_anothers(self, stored: Mapping[str, bytes]) -> bool:
+        return self._held is not None and self._held.is_replaced(stored, self._epoch)
+
+    def _settle(self) -> None:
+        """Behind a transaction whose outcome is not known: take the coordinator's id again, which decides it, and read what is
+        in force."""
+        with self._writing:
+            if not self._coordinator.has_id:
+                self._check_own(self._epoch)
+                self._coordinator.take_again()
+                try:
+                    self._grants = None if self._grants is None else self.grants() or {}
+                except BaseException:
+                    self._coordinator.close()
+                    raise
+
     def _transact(
         self,
-        entries: Sequence[tuple[str, str, bytes | None]],
+        entries: Sequence[Entry],
         checkpoints: Mapping[bytes, bytes | None] | None = None,
         positions: Iterable[Position] = (),
         grants: Grants | None = None,
-        tries: int = 1,
     ) -> None:
         """One transaction of the coordinator; the epoch's position goes with each, so that it never expires, and with it the
-        grants: `grants` if there are others from now on. `entries` are
-        (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often, where its
-        outcome is not known. More than once only while no container of this epoch can have begun: its positions would be set
-        back."""
+        grants: `grants` if there are others from now on. `entries` are (namespace, name, value) of the metadata, `checkpoints`
+        records by key; None deletes. Where it fails its outcome is not known: what this store has in memory may be of before,
+        and is read again (`_settle`)."""
         with self._writing:  # or one thread would put grants in force again that another has just taken back
-            self._transact_alone(entries, checkpoints or {}, positions, self._grants if grants is None else grants, tries)
-            self._grants = self._grants if grants is None else dict(grants)
-
-    def _transact_alone(
-        self,
-        entries: Sequence[tuple[str, str, bytes | None]],
-        checkpoints: Mapping[bytes, bytes | None],
-        positions: Iterable[Position],
-        grants: Grants | None,
-        tries: int,
-    ) -> None:
-        topic = metadata_topic(self.application)
-        there = self._metadata.refresh(wait=False) if any(space != JOB for space, *_ in entries) else {}
-        records = [(topic, *record) for space, name, value in entries for record in records_of(space, name, value, there)]
-        records += [(checkpoint_topic(self.application), key, value) for key, value in checkpoints.items()]
-        place = TopicPartition(topic, 0, self._epoch, metadata=encode_grants(grants))
-        epoch = {coordinator_group(self.application): [place]}
-        while True:
-            tries -= 1
+            self._settle()
+            grants = self._grants if grants is None else dict(grants)
+            topic = metadata_topic(self.application)
+            there = self._metadata.refresh(wait=False) if any(space != JOB for space, *_ in entries) else {}
+            records = [(topic, *record) for space, name, value in entries for record in records_of(space, name, value, there)]
+            records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
+            place = TopicPartition(topic, 0, self._epoch, metadata=encode_grants(grants))
+            epoch = {coordinator_group(self.application): [place]}
             try:
-                return self._coordinator.transact(records, epoch | offsets_by_group(positions))
-            except StorageError as error:
-                if not tries:
-                    raise
-                LOG.warning("once more: %s", error.message)
+                self._coordinator.transact(records, epoch | offsets_by_group(positions))
+            except BaseException:
+                self._coordinator.close()
+                self._model = None
+                raise
+            self._grants = grants
+
+    def _once(self, write: Callable[[Entry], None]) -> None:
+        """Call `write`, which makes a transaction with the entry that it is given, again where the outcome is not known. What
+        has committed is not written again: processors may have begun under it, and their positions would be set back. So
+        the transaction has an id in the metadata, which is looked for before each other try."""
+        id_, before = uuid.uuid4().hex.encode(), itertools.count()
+
+        def write_unless_committed() -> None:
+            if not next(before) or self._read(JOB).get(TRANSACTION) != id_:
+                write((JOB, TRANSACTION, id_))
+
+        with self._writing:
+            tried(write_unless_committed)
 
     # --- the plan ---------------------------------------------------------------------------------------------------
 
@@ -285,14 +298,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._check_own(epoch)
         reached("start", 9)
         before, encoded = self._read(MODELS).get("current"), encode(model)
-        entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
-        if before is not None and before != encoded:
-            entries.append((MODELS, "previous", before))
-        used = self.lanes_used()
-        for sub in model.sub_topologies:
-            count = max(container.lane + 1 for container in sub.containers)
-            if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
-                entries.append((LANES, sub.title, b"%d" % count))
+        entries = plan_entries(model, encoded, before, self.lanes_used())
         entries += [] if grants is None else self._grant_entries(grants)
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
@@ -301,7 +307,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
         positions = self._committable(model, positions_of(self.application, model, checkpoints))
-        self._transact(entries, records, positions, grants, START_TRIES)
+        self._once(lambda id_: self._transact([*entries, id_], records, positions, grants))
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
@@ -378,15 +384,13 @@ class KafkaCoordinatorStore(CoordinatorStore):
         return joined_statuses({name: msgspec.json.decode(value) for name, value in self._read(STATUS).items()})
 
     def _read(self, namespace: str) -> dict[str, bytes]:
-        """A namespace as stored; empty where the application never ran."""
+        """A namespace as stored; empty where the application never ran. Who holds it reads what is decided."""
         if not self._system.own_topics.is_initialized(self.application):
             return {}
+        if self._held is not None and not self._coordinator.has_id:  # else no read waits for a write
+            self._settle()
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
     def close(self) -> None:
         self._metadata.close()
         self._coordinator.close()
-
-
-def _in_force(epoch: int, grants: Grants | None) -> InForce:
-    return InForce(epoch, None if grants is None else numbers_in_force(grants))
