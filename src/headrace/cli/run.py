@@ -105,7 +105,7 @@ def run(
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
         processor = status.get("processor_id")
-        in_group = "its tasks wait for it, then go to other processors"
+        in_group = "its tasks wait for it, then go to other processors" if status.get("has_tasks") else "it had no tasks"
         goes_on = "the next run resumes from there" if processor is None else in_group
         who = loaded.name if processor is None else f"processor {processor} of {loaded.name}"
         say(f"stopped {who}: committed rounds are kept, {goes_on}{unprocessed}")

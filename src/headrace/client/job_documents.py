@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace.adapters.common.lease_holder import is_alive
 from headrace.client.job_look import JobLook
-from headrace.core.group.grants import processor_of
+from headrace.core.group.grants import holders_of, processor_of
+from headrace.core.group.statuses import fresh
 from headrace.core.health import absent_processors
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.model.change import Change
@@ -21,7 +22,10 @@ from headrace.model.job_model import ContainerModel, SubTopologyModel
 from headrace.model.tasks import TaskName
 
 _OF_OTHER_VIEWS = frozenset(  # of what is reported
-    {"job_metrics", "task_metrics", "observed", "rejected_executors", "task_commits", "task_errors", "host_before"}
+    {
+        "job_metrics", "task_metrics", "observed", "rejected_executors", "task_commits", "task_errors", "host_before",
+        "last_minute", "run", "counted_by",
+    }
 )
 
 
@@ -55,8 +59,16 @@ def status_document(job: JobLook, url: str) -> dict[str, Any]:
         "counts_of": "this run" if job.is_running else "the last run",
         "metrics": measured,
         "rejected_executors": rejected,
+        "processors": _processors(job),
         "sub_topologies": subs,
     }
+
+
+def _processors(job: JobLook) -> dict[str, dict[str, Any]]:
+    """Of a standalone group who is there, with tasks or without, who leads, and what each waits for."""
+    found = fresh(job.store.processors()) if job.is_running else {}
+    holders = holders_of(job.model)
+    return {id_: {**one, "is_spare": id_ not in holders} for id_, one in found.items()}
 
 
 def tasks_document(job: JobLook) -> dict[str, Any]:
