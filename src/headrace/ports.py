@@ -105,9 +105,9 @@ class Streams(Protocol):
         """Per partition the end of all that was written, what is not committed yet too: `end_offsets` or behind it."""
         return self.end_offsets(stream)
 
-    def held_back_by(self, stream: str) -> dict[int, str]:
-        """For messages: the partitions whose end lies before the high watermark, and what holds it back (Kafka: the id
-        of the open transaction). Empty where there is no such thing."""
+    def held_back_by(self, stream: str) -> dict[int, tuple[int, str]]:
+        """For messages: the partitions whose end lies before the high watermark, with that end, and what holds it back (Kafka:
+        an open transaction). Empty where there is no such thing."""
         return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:

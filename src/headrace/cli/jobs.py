@@ -69,10 +69,11 @@ def status(
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
     picked up yet. Records and rounds are those of this run, as last reported; of the last run if the job is not running. Of a
-    group these are the records of all its processors in this run, and the highest round of one. JSON: `counts_of` tells which. Records per second are those of the last minute, of the last run the average; JSON: `records_per_s`
-    is always the average. Other counters, such as dead_letters, are also given for all runs, where these have
-    counted more. JSON: `metrics` of the job and of each sub-topology, since the plan was made; `headrace tasks --json` has
-    those of each task. docs/metrics.md says what they mean.
+    group these are the records of all its processors in this run, and the highest round of one. JSON: `counts_of` tells which.
+    Records per second are those of the last minute, of the last run the average; JSON: `records_per_s` is always the average.
+    Other counters, such as dead_letters, are also given for all runs, where these have counted more. JSON: `metrics` of the job
+    and of each sub-topology, since the plan was made; `headrace tasks --json` has those of each task. docs/metrics.md says what
+    they mean.
 
     Exit codes, for scripts: 0 it works, 3 it does not run, 4 a sub-topology has stopped, 5 it has not reported for --max-age
     seconds, 6 a sub-topology is behind by more than --max-lag.
