@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import jobs
+from headrace.client import job_documents
 
 
 def shown(capsys: pytest.CaptureFixture[str], **processors: dict[str, Any]) -> list[list[str]]:
@@ -39,3 +40,9 @@ def test_spares_are_listed_with_what_they_wait_for_and_the_leader_is_marked(caps
 def test_a_leader_without_tasks_leads(capsys: pytest.CaptureFixture[str]) -> None:
     rows = shown(capsys, z={"is_leader": True, "is_spare": True, "waiting_for": "tasks: there are 3"})
     assert rows[-1] == ["z", "leads", "tasks: there are 3"]
+
+
+def test_of_one_task_that_waits_the_words_are_of_one() -> None:
+    by_processor, reported = {"a": 1, "b": 2}, dict[str, Any](processors={})
+    first, second = job_documents._waiting_for_processors(by_processor, reported)
+    assert first.startswith("1 task waits for processor a") and second.startswith("2 tasks wait for processor b")

@@ -96,6 +96,7 @@ def test_a_spare_that_comes_and_goes_makes_no_job_model_and_says_why_it_has_no_t
         group.until(lambda: "there are 2, and they are with a, b: it is a spare" in group.waiting_for("c"))
         time.sleep(PLANNED_S)
         group.until(lambda: "it is a spare" in group.shown()["processors"].get("c", {}).get("waiting_for", ""))
+        assert [group.status(id_)["has_tasks"] for id_ in "abc"] == [True, True, False]
         app = group.application()
         preview = plan_preview(app.topology(), wiring.config_of(app), group.system)
         assert (preview.before, preview.after, preview.lines) == (version, version, ())

@@ -171,9 +171,13 @@ def _tasks_by_processor(sub: SubTopologyModel) -> dict[str, int]:
 
 def _waiting_for_processors(by_processor: Mapping[str, int], reported: Mapping[str, Any]) -> list[str]:
     return [
-        f"{by_processor[id_]:,} tasks wait for processor {id_}, which does not report: it has stopped, or starts"
+        f"{_tasks_wait(by_processor[id_])} for processor {id_}, which does not report: it has stopped, or starts"
         for id_ in absent_processors(by_processor, reported)
     ]
+
+
+def _tasks_wait(count: int) -> str:
+    return "1 task waits" if count == 1 else f"{count:,} tasks wait"
 
 
 def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:

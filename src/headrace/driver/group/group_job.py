@@ -145,7 +145,7 @@ class GroupJob(RunningJob):
                 self._turn()
                 unanswered_s = None
                 if self._unanswered:
-                    self._say("it is answered again")
+                    self._say(f"this processor is answered again, after: {self._unanswered}")
                 self._unanswered = ""
             except UnavailableError as error:
                 if not self._group.lease.holds(self._group.now_s()):

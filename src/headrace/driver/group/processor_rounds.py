@@ -121,7 +121,7 @@ class ProcessorRounds:
     @property
     def has_tasks(self) -> bool:
         """Whether it has some in the job model in force, as far as it knows; else it is a spare."""
-        return self._grant is not None or self._has_tasks
+        return self._has_tasks
 
     @property
     def waits_for(self) -> str:
@@ -297,7 +297,7 @@ class ProcessorRounds:
         self._say(f"job model {version}: this processor has {tasks:,} of {every:,} tasks, under grant {grant.number}")
         self._restore(plan)
         self._run(plan)
-        self._grant = grant
+        self._grant, self._has_tasks = grant, True
         reached("group", 10)
 
     def _restore(self, plan: JobPlan) -> None:
