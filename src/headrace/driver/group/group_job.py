@@ -166,7 +166,8 @@ class GroupJob(RunningJob):
             self._rounds.publish_end()
             coordinator, rounds = self._coordinator, self._rounds
             leads = coordinator is not None
-            self._presence.show(leads=leads, waiting_for=rounds.waits_for, now_us=self._pace.clock_us())
+            if rounds.has_seen_model:
+                self._presence.show(leads=leads, waiting_for=rounds.waits_for, now_us=self._pace.clock_us())
             due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
             if rounds.is_coming_to_rest:
                 due_in_s = 0.0  # a leader waits for it, and rounds do

@@ -16,7 +16,8 @@ PUBLISH_S = 5.0  # a third of what `core.group.statuses.FRESH_US` allows
 
 
 class Presence:
-    """Of one processor. Its sub-topologies are published by their rounds; one without tasks has only this."""
+    """Of one processor. Its sub-topologies are published by their rounds; one without tasks has only this. Nothing is to be
+    shown before a job model is stored: the leader's record is to be the first of the application's."""
 
     def __init__(self, store: ProcessorStore, processor_id: str) -> None:
         self._store, self._id = store, processor_id
@@ -36,6 +37,8 @@ class Presence:
 
     def leave(self) -> None:
         """Have it forgotten."""
+        if self._shown is None:
+            return
         try:
             self._store.publish_processor(self._id, None)
         except HeadraceError as error:

@@ -70,6 +70,7 @@ class ProcessorRounds:
         self.run_id = ""  # of the group
         self._counted: Mapping[str, Mapping[str, Any]] | None = None  # see `ShownRounds.counted`; None: not looked up yet
         self._has_tasks = False  # as far as was seen last
+        self.has_seen_model = False  # from then on there is what is stored of the application
         self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
@@ -113,6 +114,7 @@ class ProcessorRounds:
                 self._end()
         if self._grant is None and step.work is not Work.ROUNDS:
             model = self._reader.job_model()
+            self.has_seen_model = self.has_seen_model or model is not None
             self._has_tasks = model is not None and self.processor_id in holders_of(model)
             self.waiting_for = waiting_for(state, view, step, model)
         self._report_rest()
@@ -297,7 +299,7 @@ class ProcessorRounds:
         self._say(f"job model {version}: this processor has {tasks:,} of {every:,} tasks, under grant {grant.number}")
         self._restore(plan)
         self._run(plan)
-        self._grant, self._has_tasks = grant, True
+        self._grant, self._has_tasks, self.has_seen_model = grant, True, True
         reached("group", 10)
 
     def _restore(self, plan: JobPlan) -> None:
