@@ -16,7 +16,7 @@ _HEAD = """\
 A key may be set in five places. The later one wins:
 
 1. the default below
-2. `headrace.toml` in the folder of the application
+2. `headrace.toml` in the folder of the application: that of the file that makes the `App`, or that a command is given
 3. an environment variable: `HEADRACE_` and the key in capitals, with two underscores for a dot
    (`HEADRACE_CONTAINERS__views` is `containers.views`)
 4. an argument of `App(...)`, or its `config={"containers.views": 2}` for names with a dot

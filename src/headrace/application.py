@@ -6,6 +6,7 @@ What runs it is imported when it is first needed: declaring a topology needs nei
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -62,7 +63,8 @@ class App(AppDeclaration):
     ) -> None:
         super().__init__(name)
         self.session = SessionSlot(spark)
-        self.folder: Path | None = None  # of its file, where a command has loaded it: `headrace.toml` is looked for there
+        self.folder: Path | None = None  # of its file, where a command has loaded it: workers import from there
+        self.config_folder = _folder_of_maker(self)  # where its `headrace.toml` is looked for
         self.config_arguments = _config_arguments(system, config, keys)
         refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
 
@@ -98,6 +100,16 @@ class App(AppDeclaration):
         from headrace.wiring.spark_sessions import session_of
 
         return session_of(self, wiring.config_of(self))[0]
+
+
+def _folder_of_maker(made: App) -> Path | None:
+    """The folder of the file that makes an application; None where it is made in no file, as at a prompt."""
+    here = inspect.currentframe()
+    frame = None if here is None else here.f_back
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is made:  # of subclasses too
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    return Path(file).absolute().parent if isinstance(file, str) else None
 
 
 def _check_options(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:

@@ -105,9 +105,9 @@ class Streams(Protocol):
         """Per partition the end of all that was written, what is not committed yet too: `end_offsets` or behind it."""
         return self.end_offsets(stream)
 
-    def held_back_by(self, stream: str) -> dict[int, str]:
-        """For messages: the partitions whose end lies before the high watermark, and what holds it back (Kafka: the id
-        of the open transaction). Empty where there is no such thing."""
+    def held_back_by(self, stream: str) -> dict[int, tuple[int, str]]:
+        """For messages: the partitions whose end lies before the high watermark, with that end, and what holds it back (Kafka:
+        an open transaction). Empty where there is no such thing."""
         return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
@@ -161,8 +161,7 @@ class System(Streams, Protocol):
         deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed then."""
 
     def collect_garbage(self) -> Sequence[str]:
-        """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system
-        does that by itself."""
+        """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system does so."""
         return ()
 
 
@@ -236,6 +235,10 @@ class JobReader(Protocol):
         whose checkpoint is nowhere to be found is a `StorageError`, never left out."""
 
     def status(self) -> dict[str, dict[str, Any]]: ...
+
+    def processors(self) -> dict[str, dict[str, Any]]:
+        """What the processors of a group have published of themselves, by id; of lost ones too."""
+        return {}
 
     def grants(self) -> Grants | None:
         """Of a standalone group those in force; None where one driver runs everything."""
@@ -392,3 +395,6 @@ class ProcessorStore(Protocol):
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """For eyes, never for decisions: not tied to an epoch, and it may be lost."""
+
+    def publish_processor(self, processor_id: str, status: Mapping[str, Any] | None) -> None:
+        """The same of a processor of a group itself, with tasks or without; None: it has left."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace import wiring
 from headrace.cli.app_loading import load_app
+from headrace.client.application_client import named
 from headrace.errors import AppLoadError, TopologyError
 
 ONE = 'import headrace as hr\nflights = hr.App("one")\n'
@@ -151,6 +154,28 @@ def test_modules_beside_the_file_can_be_imported(tmp_path: Path, monkeypatch: py
 def test_the_toml_beside_the_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "headrace.toml").write_text("max_round_ms = 1234\n")
     assert wiring.config_of(load_app(written(tmp_path, ONE))).max_round_ms == 1234
+
+
+def test_a_program_reads_the_toml_beside_the_file_that_makes_the_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever folder it is started, and wherever the class of the application is from; what looks at the state too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "headrace.toml").write_text("state_uri = '/shared/state'\n")
+    (tmp_path / "beside" / "one.py").write_text('import headrace as hr\napp = hr.App("one")\napp.stream("in").to("out")\n')
+    (tmp_path / "other.py").write_text(
+        "import headrace as hr\n\n\nclass Own(hr.App):\n    def __init__(self) -> None:\n        super().__init__('two')\n"
+    )
+    app = runpy.run_path(str(tmp_path / "beside" / "one.py"))["app"]
+    assert wiring.config_of(app).state_uri == named(app)[1].state_uri == "/shared/state"
+    own = runpy.run_path(str(tmp_path / "other.py"))["Own"]
+    made: dict[str, Any] = {"Own": own, "__file__": str(tmp_path / "beside" / "three.py")}
+    exec("app = Own()", made)
+    assert wiring.config_of(made["app"]).state_uri == "/shared/state"
+    at_a_prompt: dict[str, Any] = {"Own": own}
+    exec("app = Own()", at_a_prompt)
+    assert at_a_prompt["app"].config_folder is None
 
 
 def test_a_file_that_runs_its_application_while_it_is_loaded_is_refused(tmp_path: Path) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.shop import APP
+from headrace import wiring
+from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.app_loading import load_app
+from headrace.core.affinity.members import Member, TaskHistory, TasksToAssign, assigned_together
 from headrace.environment import this_user
 from support.world import caught_up
 
@@ -158,3 +163,28 @@ def test_without_checkpoints_it_says_so(ran: Run) -> None:
         catalog.execute("delete from checkpoints")
     done = ran("plan", "shop.py")
     assert done.exit_code == 0 and "no checkpoint" in done.stdout
+
+
+def test_in_a_group_it_is_the_plan_of_its_leader(ran: Run, tmp_path: Path) -> None:
+    """For the processors that have tasks, in their slots: each keeps its own."""
+    shop = load_app("shop.py")
+    with wiring.open_configured(wiring.config_of(shop)) as system:
+        store = system.job_store("shop")
+        model = store.job_model()
+        assert model is not None
+        slots = [Member("a", "h"), Member("a#1", "h"), Member("b", "i")]
+        shares = assigned_together([TasksToAssign(list(sub.tasks), slots, TaskHistory()) for sub in model.sub_topologies])
+        stamped = [tuple(replace(one, since=2) for one in own) for own in shares]
+        subs = tuple(replace(sub, containers=own) for sub, own in zip(model.sub_topologies, stamped, strict=True))
+        checkpoints = [replace(one, job_model_version=2) for one in store.checkpoints().values()]
+        now_us = time.time_ns() // 1000
+        epoch = store.acquire(this_process("run-2", now_us), now_us)
+        store.commit_job_model(epoch, replace(model, version=2, sub_topologies=subs), checkpoints)
+        store.release(epoch)
+    (tmp_path / "headrace.toml").write_text('spark.master = "local[1]"\ncoordinator = "zookeeper://127.0.0.1:1/none"\n')
+    assert ran("plan", "shop.py").stdout == f"application shop, job model 2\n{KEPT}"
+    shown = json.loads(ran("plan", "shop.py", "--expand", "sales=8", "--json").stdout)
+    assert shown["job_model"] == {"before": 2, "after": 3}
+    assert {line.split(" container ")[1].split()[0] for line in shown["lines"] if " container " in line} == {"0", "1", "2"}
+    (tmp_path / "headrace.toml").write_text('spark.master = "local[1]"\n')
+    assert json.loads(ran("plan", "shop.py", "--json").stdout)["job_model"] == {"before": 2, "after": 3}, "one driver has all"

@@ -153,7 +153,7 @@ class TestBeforeItWrites:
         set_ = ("startpoint", "set", "sales", "-p", str(FULL))
         ids = [json.loads(ran(*set_, "--offset", text, "--yes", "--json").stdout)["startpoints"][0] for text in ("1", "2")]
         notes = json.loads(ran(*set_, "--earliest", "--json").stdout)["notes"]
-        assert notes == [f"takes the place of startpoint {ids[1]} (offset 2), which is waiting for a driver"]
+        assert notes == [f"takes the place of startpoint {ids[1]} (offset 2), which is waiting to be picked up"]
 
     def test_what_a_commit_has_spent_is_named_no_more_and_cannot_be_deleted(
         self, ran: Run, monkeypatch: pytest.MonkeyPatch
@@ -246,7 +246,7 @@ class TestWhatBecomesOfThem:
         done = ran("startpoint", "set", "sales", "shop.py", "--earliest", "--yes")
         assert done.exit_code == 0
         assert done.stdout.splitlines()[-1] == "it takes effect at the next start"
-        assert {one["detail"] for one in listed(ran)} == {"waiting for a driver"}
+        assert {one["detail"] for one in listed(ran)} == {"waiting to be picked up"}
         work_off()
         assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
         status = {one["partition"]: one["status"] for one in listed(ran)}
@@ -305,7 +305,7 @@ class TestWhatBecomesOfThem:
         assert [one["status"] for one in listed(ran)] == ["pending"]
         done = ran("startpoint", "delete", "--stream", "sales", "-p", str(FULL), "--yes")
         assert "pending: at offset" in done.stdout
-        assert "its deletion waits for a driver" in ran("startpoint", "list").stdout
+        assert "its deletion waits to be picked up" in ran("startpoint", "list").stdout
         work_off()
         assert [one["status"] for one in listed(ran)] == ["deleted"]
         exported = json.loads(ran("checkpoint", "export").stdout)["positions"]

@@ -244,6 +244,18 @@ def test_what_is_read_for_several_containers_counts_once(by_engine: bool, chaine
     assert metrics.values("source").get("engine-records-fetched", {"": 0})[""] == expected
 
 
+@pytest.mark.parametrize("tasks", [2, OBSERVED_TASKS_MAX + 2])
+def test_what_was_read_in_the_last_minute_is_known_over_a_change_of_the_plan(tasks: int) -> None:
+    """A rate of the group is by that: what the metrics have begins again with each plan."""
+    rounds = Rounds(tasks)
+    rounds.round(0, 10, {0: 1, 1: 1}, records=300)
+    rounds.metrics.begin("source")
+    rounds.round(30, 40, {0: 1, 1: 1}, records=200)
+    assert sum(rounds.metrics.within("source", 0, 40)["records-processed"].values()) < 1000
+    assert rounds.metrics.read_within("source", 0, 40) == 1000
+    assert (rounds.metrics.read_within("source", 35, 95), rounds.metrics.read_within("another", 0, 40)) == (200, 0)
+
+
 # --- what is published --------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 import headrace as hr
 from headrace.core.topology.sub_topologies import sub_topologies_of
@@ -19,6 +22,10 @@ PLACE = SSP("k", "app-by-repartition", 0)
 
 class Written:
     name = "k"
+    end: int | None = None  # up to where it can be read, where it is held back
+
+    def held_back_by(self, stream: str) -> dict[int, tuple[int, str]]:
+        return {} if self.end is None else {0: (self.end, "a transaction")}
 
     def end_offsets(self, stream: str) -> dict[int, int]:
         return {0: 240}
@@ -55,3 +62,21 @@ def test_how_far_a_task_is_behind_the_clock_is_known_while_it_lags() -> None:
     assert here.time_lags_us({PLACE: 240}, 4_000) == {TASK: 0}, "times of the future"
     assert (here.slowest_watermark_us(set()), here.slowest_watermark_us({PLACE})) == (5_000, 5_000)
     assert TaskPositions(sub, model, {TASK: at(80)}, written).slowest_watermark_us(set()) is None
+
+
+def test_a_transaction_is_named_only_where_it_has_been_in_the_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that commits all the time has one open at each look, and holds nothing back."""
+    app = hr.App("app")
+    app.stream("in").group_by(lambda record: record.key, hr.Repartitioned.as_("by"), key=hr.Bytes()).count()
+    sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
+    model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
+    written: Any = Written()
+    here = TaskPositions(sub, model, {TASK: at(80)}, written)
+    clock = iter(range(0, 100, 2))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert [here.held_back_by() for written.end in (100, 103, 106, 109, 112)] == [""] * 5
+    assert [here.held_back_by() for _ in range(3)] == ["", "", f"{PLACE.stream} partition 0: a transaction"]
+    written.end = None
+    assert here.held_back_by() == ""
+    written.end = 112
+    assert here.held_back_by() == ""

@@ -19,6 +19,8 @@ from typing import Any
 import headrace as hr
 from groups.attempts import Attempt, Hit, attempts_in, check_attempts, now_s
 from groups.child import ATTEMPTS, Run, application
+from headrace.client.job_documents import status_document
+from headrace.client.job_look import JobLook
 from headrace.codec.job_records import cuts_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.state_files.files import StateFiles
@@ -338,6 +340,14 @@ class Group:
         """What a sub-topology waits for there, as anyone can see who looks at the status of the job."""
         found = self.system.job_store(self.name).status().get(sub_topology, {}).get("processors", {})
         return str(found.get(id_, {}).get("waiting_for", ""))
+
+    def shown(self) -> dict[str, Any]:
+        """What `headrace status --json` shows of the job."""
+        return status_document(JobLook(self.system, self.name), self.url)
+
+    def shown_records(self) -> list[int]:
+        """Of each sub-topology; on Kafka they are offsets, with the markers of transactions."""
+        return [sub.get("records", 0) for sub in self.shown()["sub_topologies"].values()]
 
     def restored_bytes(self, id_: str) -> int:
         """How many bytes of state files it has read to restore its local stores."""

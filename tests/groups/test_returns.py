@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import pytest
 
 from groups.group import Group, group_on
+from headrace import wiring
+from headrace.client.plan_preview import plan_preview
 from headrace.codec.job_records import history_of
 from headrace.model.change import ChangeKind
 
@@ -93,14 +95,21 @@ def test_a_spare_that_comes_and_goes_makes_no_job_model_and_says_why_it_has_no_t
         group.start("c")
         group.until(lambda: "there are 2, and they are with a, b: it is a spare" in group.waiting_for("c"))
         time.sleep(PLANNED_S)
+        group.until(lambda: "it is a spare" in group.shown()["processors"].get("c", {}).get("waiting_for", ""))
+        assert [group.status(id_)["has_tasks"] for id_ in "abc"] == [True, True, False]
+        app = group.application()
+        preview = plan_preview(app.topology(), wiring.config_of(app), group.system)
+        assert (preview.before, preview.after, preview.lines) == (version, version, ())
         for id_ in "cb":
             group.stop(id_)
+            group.until(lambda id_=id_: id_ not in group.shown()["processors"])
             group.start(id_)
             group.until(lambda id_=id_: "it is a spare" in group.waiting_for(id_) or group.status(id_).get("waiting_for") == "")
             time.sleep(PLANNED_S)
             group.send(20)
             group.await_all()
             assert (group.version(), group.tasks_of()) == (version, shares)
+            group.until(lambda: min(group.shown_records()) >= len(group.sent))  # with those of the process before
         entries = history_of(group.system.metadata_store(group.name)).values()
         assert [one.what for one in entries if one.kind is ChangeKind.REBALANCE] == ["b came"]
         group.kill("b")

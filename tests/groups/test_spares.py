@@ -63,6 +63,9 @@ def test_one_of_other_code_waits_until_the_last_of_the_old_has_left(group: Group
     group.await_all()
     group.start("b", factor=2)
     group.until(lambda: "differ" in group.waiting_for("b"))
+    group.until(lambda: "differ" in group.shown()["processors"].get("b", {}).get("waiting_for", ""))
+    shown = group.shown()["processors"]
+    assert {id_: (one["is_leader"], one["is_spare"]) for id_, one in shown.items()} == {"a": (True, False), "b": (False, True)}
     group.send(40)
     group.await_all()
     assert group.tasks_of().keys() == {"a"}

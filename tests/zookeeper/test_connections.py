@@ -55,6 +55,28 @@ def test_a_server_that_is_not_there_is_an_error_in_time_that_names_it() -> None:
         open_group(f"zookeeper://127.0.0.1:{port}/x", {"connect.timeout.ms": "700"}, DELAYS)
     assert time.monotonic() - began_s < 10
     assert f"ZooKeeper at 127.0.0.1:{port} gave no answer within 0.7 s" in caught.value.message and caught.value.hint
+    assert caught.value.message.endswith(f" (127.0.0.1:{port}: connection refused)")
+
+
+def test_a_name_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an ensemble each server with its own cause."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, *given: Any, **named: Any) -> Any:
+        if host == "zk-1.invalid":
+            raise socket.gaierror(-2, "Name or service not known")
+        return resolve(host, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with pytest.raises(UnavailableError) as caught:
+        open_group("zookeeper://zk-1.invalid:2181/x", {"connect.timeout.ms": "300"}, DELAYS)
+    assert caught.value.message.endswith(" (zk-1.invalid:2181: its name cannot be resolved)")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(UnavailableError) as caught:
+        open_group(f"zookeeper://zk-1.invalid:2181,127.0.0.1:{port}/x", {"connect.timeout.ms": "300"}, DELAYS)
+    causes = f" (127.0.0.1:{port}: connection refused; zk-1.invalid:2181: its name cannot be resolved)"
+    assert caught.value.message.endswith(causes)
 
 
 def test_a_server_that_takes_connections_and_says_nothing_is_one_too() -> None:

@@ -42,9 +42,9 @@ _NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
 
 
 def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
-    """The application that `text` names, with `folder` set to where its file is. Spark is started only if the import asks for
-    it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes them) are for that start. `AppLoadError` for a file
-    that is missing or raises, and for none or several applications."""
+    """The application that `text` names, with `folder` and `config_folder` set to where its file is. Spark is started only if
+    the import asks for it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes them) are for that start.
+    `AppLoadError` for a file that is missing or raises, and for none or several applications."""
     path, name = _split(text)
     with suppress(OSError, SyntaxError, UnicodeDecodeError), tokenize.open(path) as file:  # importing it says what is no text
         _refuse_what_is_no_application(path, file.read())
@@ -55,7 +55,7 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
         module = _imported(path, has_session=True)
     assert module is not None
     app = _app_in(module, path, name)
-    app.folder = path.parent
+    app.folder = app.config_folder = path.parent
     if session is not None and app.session.given is None:
         app.session.running = session
     return app

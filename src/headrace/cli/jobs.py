@@ -68,11 +68,12 @@ def status(
     """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
-    picked up yet. Records and rounds are those of this run, as last reported; of the last run if the job is not running. JSON:
-    `counts_of` tells which. Records per second are those of the last minute, of the last run the average; JSON: `records_per_s`
-    is always the average. Other counters, such as dead_letters, are also given for all runs, where these have
-    counted more. JSON: `metrics` of the job and of each sub-topology, since the plan was made; `headrace tasks --json` has
-    those of each task. docs/metrics.md says what they mean.
+    picked up yet. Records and rounds are those of this run, as last reported; of the last run if the job is not running. Of a
+    group these are the records of all its processors in this run, and the highest round of one. JSON: `counts_of` tells which.
+    Records per second are those of the last minute, of the last run the average; JSON: `records_per_s` is always the average.
+    Other counters, such as dead_letters, are also given for all runs, where these have counted more. JSON: `metrics` of the job
+    and of each sub-topology, since the plan was made; `headrace tasks --json` has those of each task. docs/metrics.md says what
+    they mean.
 
     Exit codes, for scripts: 0 it works, 3 it does not run, 4 a sub-topology has stopped, 5 it has not reported for --max-age
     seconds, 6 a sub-topology is behind by more than --max-lag.
@@ -194,18 +195,25 @@ def _print_status(found: dict[str, Any]) -> None:
 
 
 def _print_processors(found: Mapping[str, Any]) -> None:
-    """Of a standalone group what each processor has reported."""
-    now_us = time.time_ns() // 1000
-    rows = []
+    """Of a standalone group what each processor has reported, with tasks or without."""
+    now_us, there = time.time_ns() // 1000, found.get("processors", {})
+    rows: list[tuple[Any, ...]] = []
+
+    def add(id_: str, name: str, tasks: int, records: int | None, one: Mapping[str, Any]) -> None:
+        role = "leads" if there.get(id_, {}).get("is_leader") else "spare" if there.get(id_, {}).get("is_spare") else ""
+        reported = f"{max(0, now_us - one['updated_us']) / 1e6:.0f} s ago"
+        rows.append((id_, role, name, tasks, records, reported, one.get("ended_by") or one["waiting_for"]))
+
     for name, sub in found["sub_topologies"].items():
         for id_, one in sub.get("processors", {}).items():
-            reported = f"{max(0, now_us - one['updated_us']) / 1e6:.0f} s ago"
-            now = one.get("ended_by") or one["waiting_for"]
-            rows.append((id_, name, sub["tasks_by_processor"].get(id_, 0), one["records"], reported, now))
+            if (tasks := sub["tasks_by_processor"].get(id_, 0)) or not there.get(id_, {}).get("is_spare"):
+                add(id_, name, tasks, one["records"], one)
+    for id_ in there.keys() - {row[0] for row in rows}:
+        add(id_, "", 0, None, there[id_])
     if rows and found["running"]:
-        names = ("processor", "sub-topology", "tasks", "records", "reported", "now")
+        names = ("processor", "role", "sub-topology", "tasks", "records", "reported", "now")
         print()
-        print_table(names, sorted(rows), right=("tasks", "records", "reported"))
+        print_table(names, sorted(rows, key=lambda row: (row[0], row[2])), right=("tasks", "records", "reported"))
 
 
 def _restoring_text(one: Mapping[str, Any]) -> str:

@@ -22,10 +22,19 @@ def print_preview(preview: StartpointPreview, title: str) -> None:
     keys += ["in_skipped_ranges"] if any(row["in_skipped_ranges"] for row in rows) else []
     names = [key.replace("_", " ") for key in keys]
     print_table(names, [[row[key] for key in keys] for row in rows], right=("partition", *names[3:]))
-    print(f"{preview.read_again:,} {preview.unit} are read again, {preview.skipped:,} are skipped")
+    skipped = "1 is skipped" if preview.skipped == 1 else f"{preview.skipped:,} are skipped"
+    print(f"{again_text(preview.read_again, preview.unit)}, {skipped}")
     print(state_text(preview))
     for note in preview.notes:
         print(f"note: {note}")
+
+
+def again_text(count: int, unit: str) -> str:
+    """
+    >>> again_text(1, "records"), again_text(2_000, "offsets")
+    ('1 record is read again', '2,000 offsets are read again')
+    """
+    return f"1 {unit.removesuffix('s')} is read again" if count == 1 else f"{count:,} {unit} are read again"
 
 
 def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any]:

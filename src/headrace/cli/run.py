@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -104,14 +105,22 @@ def run(
         print_json(status)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        processor = status.get("processor_id")
-        in_group = "its tasks wait for it, then go to other processors"
-        goes_on = "the next run resumes from there" if processor is None else in_group
-        who = loaded.name if processor is None else f"processor {processor} of {loaded.name}"
-        say(f"stopped {who}: committed rounds are kept, {goes_on}{unprocessed}")
+        say(f"{_stopped_text(loaded.name, status)}{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
+
+
+def _stopped_text(application: str, status: Mapping[str, Any]) -> str:
+    """
+    >>> _stopped_text("words", {"processor_id": "c", "has_tasks": False})
+    'stopped processor c of words: it had no tasks'
+    """
+    processor = status.get("processor_id")
+    if processor is None:
+        return f"stopped {application}: committed rounds are kept, the next run resumes from there"
+    kept = "committed rounds are kept, its tasks wait for it, then go to other processors"
+    return f"stopped processor {processor} of {application}: {kept if status.get('has_tasks') else 'it had no tasks'}"
 
 
 def _json_log(app: str, overrides: list[str]) -> JsonLog | None:

@@ -111,8 +111,8 @@ def list_startpoints(target: Target, json: JsonOption = False) -> None:
     """List all startpoints and the status of each, oldest first, those of one command by partition. Of those that are
     finished, the newest thousand.
 
-    A startpoint waits for a driver, is pending until a commit moves the position, and then is applied. It may also be
-    superseded by a later one, or deleted. None expires.
+    A startpoint waits to be picked up by the driver (in a group: by the leader), is pending until a commit moves the position,
+    and then is applied. It may also be superseded by a later one, or deleted. None expires.
     """
     with opened_startpoints(target) as points:
         found, unreadable = points.list(), points.unreadable()
@@ -238,7 +238,7 @@ def status_text(known: KnownStartpoint) -> str:
     record = known.record
     if known.status is None:
         if known.is_read:
-            return "waiting for a driver"
+            return "waiting to be picked up"
         ssp = known.entry.key.ssp
         return f"waiting: the job does not read {ssp.stream}/{ssp.partition}"
     if record is None:
@@ -246,7 +246,7 @@ def status_text(known: KnownStartpoint) -> str:
     if known.status == "pending":
         offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
         text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet: no record was read there since"
-        return f"{text}; its deletion waits for a driver" if known.deletion_requested else text
+        return f"{text}; its deletion waits to be picked up" if known.deletion_requested else text
     at = iso(known.changed_at_us)
     if known.status == "refused":
         return f"refused at {at}: see headrace history"

@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace.adapters.common.lease_holder import is_alive
 from headrace.client.job_look import JobLook, group_at_work
-from headrace.core.group.grants import processor_of
+from headrace.core.group.grants import holders_of, processor_of
+from headrace.core.group.statuses import fresh
 from headrace.core.health import absent_processors
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.model.change import Change
@@ -21,7 +22,10 @@ from headrace.model.job_model import ContainerModel, SubTopologyModel
 from headrace.model.tasks import TaskName
 
 _OF_OTHER_VIEWS = frozenset(  # of what is reported
-    {"job_metrics", "task_metrics", "observed", "rejected_executors", "task_commits", "task_errors", "host_before"}
+    {
+        "job_metrics", "task_metrics", "observed", "rejected_executors", "task_commits", "task_errors", "host_before",
+        "last_minute", "run", "counted_by",
+    }
 )
 
 
@@ -57,8 +61,16 @@ def status_document(job: JobLook, url: str) -> dict[str, Any]:
         "counts_of": "this run" if job.is_running else "the last run",
         "metrics": measured,
         "rejected_executors": rejected,
+        "processors": _processors(job),
         "sub_topologies": subs,
     }
+
+
+def _processors(job: JobLook) -> dict[str, dict[str, Any]]:
+    """Of a standalone group who is there, with tasks or without, who leads, and what each waits for."""
+    found = fresh(job.store.processors()) if job.is_running else {}
+    holders = holders_of(job.model)
+    return {id_: {**one, "is_spare": id_ not in holders} for id_, one in found.items()}
 
 
 def tasks_document(job: JobLook) -> dict[str, Any]:
@@ -161,9 +173,13 @@ def _tasks_by_processor(sub: SubTopologyModel) -> dict[str, int]:
 
 def _waiting_for_processors(by_processor: Mapping[str, int], reported: Mapping[str, Any]) -> list[str]:
     return [
-        f"{by_processor[id_]:,} tasks wait for processor {id_}, which does not report: it has stopped, or starts"
+        f"{_tasks_wait(by_processor[id_])} for processor {id_}, which does not report: it has stopped, or starts"
         for id_ in absent_processors(by_processor, reported)
     ]
+
+
+def _tasks_wait(count: int) -> str:
+    return "1 task waits" if count == 1 else f"{count:,} tasks wait"
 
 
 def _metrics_by_task(reported: Mapping[str, Any]) -> dict[str, dict[str, float]]:

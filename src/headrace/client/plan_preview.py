@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from headrace.codec.job_records import STARTPOINTS
 from headrace.config.loading import Config
+from headrace.core.group.drafts import GroupStep, WantedPlan, group_draft, wanted_again
 from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
 from headrace.core.job_plan.growth_rules import check_expansion, refused_multiple
 from headrace.core.job_plan.planner import Refusal, plan
@@ -17,6 +17,7 @@ from headrace.core.job_plan.text import difference, text_of
 from headrace.core.topology.sub_topologies import whole_name_of
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import ConfigError, HeadraceError, StreamNotFoundError, hint_of_missing
+from headrace.model.job_model import JobModel
 from headrace.model.topology import Topology
 from headrace.ports import System
 from headrace.wiring.launch import topology_before_engine
@@ -42,11 +43,14 @@ class PlanPreview:
 
 def plan_preview(topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None) -> PlanPreview:
     """The difference between the plan that is stored and the one that a start would make now. `expanded`: streams, by name,
-    that are to have so many partitions then. Errors for these as `stream expand` has them."""
+    that are to have so many partitions then. Errors for these as `stream expand` has them. Of a group it is the plan of its
+    leader, for the processors that have tasks now."""
     known = topology_before_engine(as_matched(topology, config, system))
     config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
     store = system.job_store(topology.application)
-    terms = terms_of(known, config, system.name, local_slots(config) or _containers(store.job_model()))
+    model = store.job_model()
+    wanted = None if model is None or config.coordinator is None else wanted_again(model)
+    terms = _terms(terms_of(known, config, system.name, local_slots(config) or _containers(model)), wanted)
     with metadata_elsewhere(config, topology.application) as elsewhere:
         requests = None if elsewhere is None else elsewhere.requests(STARTPOINTS)
     snapshot = observe(terms, system, store, now_us=time.time_ns() // 1000, elsewhere=requests)
@@ -60,6 +64,8 @@ def plan_preview(topology: Topology, config: Config, system: System, expanded: M
         bad = [one for one in planned if one[2] % one[1]] if made.step == "streams" else []
         error = refused_multiple(*bad[0], terms.application) if bad else made.error
         return PlanPreview(topology.application, before, None, (), error)
+    if before is not None and wanted is not None and group_draft(made, snapshot, wanted, {}).step is GroupStep.NOTHING:
+        return PlanPreview(topology.application, before, before, ())
     all_new = [f"+ {line}" for line in text_of(made).splitlines()]
     lines = all_new if before is None else difference(_stored(terms, snapshot), made)
     return PlanPreview(topology.application, before, made.job_model.version, tuple(lines))
@@ -78,7 +84,14 @@ def _stream(name: str, terms: PlanTerms, snapshot: Snapshot) -> str:
     raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint_of_missing(name, read, hint))
 
 
-def _containers(model: Any) -> int:
+def _terms(terms: PlanTerms, wanted: WantedPlan | None) -> PlanTerms:
+    """Those of a group, where a plan of one is wanted."""
+    if wanted is None:
+        return terms
+    return replace(terms, processors=wanted.shape.processors, next_version=wanted.shape.version)
+
+
+def _containers(model: JobModel | None) -> int:
     """How many containers a sub-topology gets that does not say, on a cluster that is not asked: as in the stored plan."""
     return max((len(sub.containers) for sub in model.sub_topologies), default=1) if model else 1
 

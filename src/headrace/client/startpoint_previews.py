@@ -198,7 +198,7 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     counting = winners([known.entry for known in job.unspent], job.owners)
     displaced = {counting[place].id for place in places if place in counting}
     for known in (one for one in job.unspent if one.entry.id in displaced):
-        status = "waiting for a driver" if known.status is None else "pending"
+        status = "waiting to be picked up" if known.status is None else "pending"
         text = f"takes the place of startpoint {known.entry.id} ({startpoint_text(known.entry.startpoint)}), which is {status}"
         undone = ": what went back for it is put where it was first, if nothing was committed there since"
         notes.append(text + (undone if _is_rewound(known) else ""))

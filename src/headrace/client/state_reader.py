@@ -273,8 +273,9 @@ class StateView(Generic[V]):
             raise StateError(
                 f"the state of application {self.application!r} is not in {files.uri}, which is where a job that is started "
                 f"in this folder keeps it; {self._config.system} does not say where it is",
-                "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE, or "
-                "the application's file as APP if that sets state_uri",
+                "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE of a "
+                "command, App(state_uri=...), or state_uri in the headrace.toml beside the application's file; for the last "
+                "two give that file as APP, or the hr.App itself, not the application's name",
             )
 
 

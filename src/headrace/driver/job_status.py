@@ -87,11 +87,13 @@ class JobStatus(TypedDict):
 
 class ProcessorStatus(JobStatus):
     """What one processor of a standalone group runs: sub-topologies have counters of its containers alone, and lags of all.
-    `waiting_for`: why it runs none."""
+    `waiting_for`: why it runs none; `has_tasks`: whether the job model in force has some for it, which wait for it when it
+    stops."""
 
     processor_id: str
     is_leader: bool
     waiting_for: str
+    has_tasks: bool
 
 
 class RunStatus(JobStatus):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.group.statuses import counted_on
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.autosizing import LookedAt
 from headrace.driver.change_requests import ChangeRequests
@@ -43,6 +44,8 @@ class ShownRounds:
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self.leader_waits_for = ""  # of a group, where that is this processor and it cannot lead
         self._has_ended = False
+        self.run_id: str | None = None  # of a group
+        self.counted: Mapping[str, Mapping[str, Any]] = {}  # by title what this processor has counted in it as another process
         self.ended_by = ""  # why no rounds run here any more, where that has another reason than that all is done
 
     def inherit_from(self, before: ShownRounds) -> None:
@@ -79,6 +82,14 @@ class ShownRounds:
             "metrics": shown_metrics(self._metrics, self.observation_of(runner)),
         }
 
+    def _last_minute(self, runner: SubTopologyRunner) -> dict[str, float]:
+        """How many records were read in how many seconds of it, as far as this process has run for so long. A round that runs
+        is not known yet."""
+        until_s = time.monotonic() if runner.meter.running_since_s is None else runner.meter.running_since_s
+        seconds = max(0.0, min(60.0, until_s - self._started_s))
+        records = self._metrics.read_within(runner.sub.title, until_s - seconds, until_s)
+        return {"records": round(records, 1), "seconds": round(seconds, 1)}
+
     def publish_end(self, why: str) -> None:
         """Publish of all sub-topologies why no rounds run here any more."""
         self.ended_by, self._has_ended = why, True
@@ -94,7 +105,9 @@ class ShownRounds:
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
         status |= runner.progress.of_tasks({str(task.name) for task in runner.tasks})
-        status |= {"ended_by": self.ended_by, "has_ended": self._has_ended}
+        status |= {"ended_by": self.ended_by, "has_ended": self._has_ended, "last_minute": self._last_minute(runner)}
+        if self.run_id is not None:
+            status = counted_on(status, dict(self.counted.get(runner.sub.title, {}))) | {"run": self.run_id}
         status["rejected_executors"] = dict(self._engine.rejections())
         try:
             self._store.publish_status(runner.sub.name, status)

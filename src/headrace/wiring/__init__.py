@@ -31,6 +31,8 @@ class Application(Protocol):
     @property
     def folder(self) -> Path | None: ...  # of its file, where a command has loaded it
     @property
+    def config_folder(self) -> Path | None: ...  # of its `headrace.toml`
+    @property
     def session(self) -> SessionSlot: ...
     @property
     def config_arguments(self) -> Mapping[str, Any]: ...
@@ -87,9 +89,9 @@ def only_declaring(path: Path) -> Iterator[None]:
         _declaring.pop()
 
 
-def config_of(app: Application, overrides: Sequence[str] = (), app_dir: Path | None = None) -> Config:
+def config_of(app: Application, overrides: Sequence[str] = ()) -> Config:
     """An application's configuration, all five places merged."""
-    return load_config(app_dir or app.folder, os.environ, app.config_arguments, list(overrides))
+    return load_config(app.config_folder, os.environ, app.config_arguments, list(overrides))
 
 
 def start(

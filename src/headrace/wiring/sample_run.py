@@ -68,7 +68,7 @@ def preview(app: DeclaredApplication, part: Displayable | None, n: int = 20) -> 
     node = None if part is None else part.flow.node
     title = f"{app.name}: what the first {n} records of each input give" if node is None else f"{node} of {app.name}"
     topology, outputs = _with_outputs(app.builder.topology(), node, isinstance(part, KTable))
-    run = _Part(app.name, app.folder, app.session, app.config_arguments, topology)
+    run = _Part(app.name, app.folder, app.config_folder, app.session, app.config_arguments, topology)
     with tempfile.TemporaryDirectory(prefix="headrace-preview-") as folder:
         records, notes = _run(run, outputs, Path(folder), n)
     windows = {title: kind for stream, title in outputs.items() if (kind := _windows_of(topology, stream))}
@@ -81,6 +81,7 @@ class _Part:
 
     name: str
     folder: Path | None
+    config_folder: Path | None
     session: SessionSlot
     config_arguments: Mapping[str, Any]
     nodes: Topology

@@ -30,6 +30,7 @@ from headrace.adapters.kafka.names import (
     JOB,
     LANES,
     MODELS,
+    PROCESSORS,
     STATUS,
     checkpoint_key,
     checkpoint_topic,
@@ -381,7 +382,13 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._system.purge(stream, offsets)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        return joined_statuses({name: msgspec.json.decode(value) for name, value in self._read(STATUS).items()})
+        return joined_statuses(self._decoded(STATUS))
+
+    def processors(self) -> dict[str, dict[str, Any]]:
+        return self._decoded(PROCESSORS)
+
+    def _decoded(self, namespace: str) -> dict[str, dict[str, Any]]:
+        return {name: msgspec.json.decode(value) for name, value in self._read(namespace).items()}
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran. Who holds it reads what is decided."""

@@ -10,7 +10,8 @@ from urllib.parse import quote, unquote
 
 from headrace.errors import StorageError
 
-JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"  # namespaces of an application's metadata
+# Namespaces of an application's metadata.
+JOB, MODELS, LANES, STATUS, PROCESSORS = "job", "job-models", "lanes", "status", "processors"
 
 
 def metadata_topic(application: str) -> str:

@@ -17,7 +17,7 @@ from headrace.adapters.common.lease_holder import fenced
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
-from headrace.adapters.kafka.names import STATUS, checkpoint_topic
+from headrace.adapters.kafka.names import PROCESSORS, STATUS, checkpoint_topic
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
@@ -192,3 +192,7 @@ class KafkaProcessorStore(ProcessorStore):
             return
         name = published_name(sub_topology or "source", self._processor_id)
         self._system.own_topics.write(self.application, STATUS, {name: msgspec.json.encode(dict(status))})
+
+    def publish_processor(self, processor_id: str, status: Mapping[str, Any] | None) -> None:
+        value = None if status is None else msgspec.json.encode(dict(status))
+        self._system.own_topics.write(self.application, PROCESSORS, {processor_id: value})

@@ -346,10 +346,10 @@ class KafkaSystem(System):
         with self._explaining(stream):
             return self._admin.ends(self._found(stream), UNCOMMITTED)
 
-    def held_back_by(self, stream: str) -> dict[int, str]:
+    def held_back_by(self, stream: str) -> dict[int, tuple[int, str]]:
         stable, written = self.end_offsets(stream), self.high_watermarks(stream)
         return {
-            partition: "an open transaction (`kafka-transactions.sh find-hanging` names it)"
+            partition: (offset, "an open transaction (`kafka-transactions.sh find-hanging` names it)")
             for partition, offset in stable.items()
             if offset < written[partition]
         }

@@ -239,6 +239,9 @@ class LogJobStore(CoordinatorStore, ProcessorStore):
         with self._catalog.write(durable=False) as db:
             db.execute("INSERT OR REPLACE INTO status VALUES (?, ?, ?)", (self.application, sub_topology or "source", text))
 
+    def publish_processor(self, processor_id: str, status: Mapping[str, Any] | None) -> None:
+        raise NotSupportedError("an embedded log has no groups: one driver runs each job", "use Kafka")
+
     def status(self) -> dict[str, dict[str, Any]]:
         with self._catalog.read() as db:
             rows = db.execute(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from headrace.adapters.zookeeper.tls import Tls, context_of, failure_of
+from headrace.adapters.zookeeper.tls import Tls, context_of, failure_of, words_of
 from headrace.errors import ConfigError, UnavailableError
 
 LOG = logging.getLogger("headrace.zookeeper")
@@ -21,7 +21,8 @@ CLOSE_S_MAX = 5.0
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """`has_ended`: the thread that keeps the connection. `failure`: why a server that took the last connection ended it before
-    it was of use. `finals`: how many in a row ended for a reason that does not pass with time."""
+    it was of use. `finals`: how many in a row ended for a reason that does not pass with time. `unreached`: servers that took
+    none at the last try, and why."""
 
     has_ended = False
 
@@ -34,6 +35,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self.connection: socket.socket | None = None
         self.failure: ConfigError | UnavailableError | None = None
         self.finals = 0
+        self.unreached: Mapping[str, str] = {}  # replaced, never changed: others read it
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A thread without a stack on the terminal where it ends."""
@@ -60,9 +62,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         bound_s = self._connect_s_max() if timeout is None else min(timeout, self._connect_s_max())
         try:
             made = socket.create_connection(address, bound_s)
-        except OSError:
+        except OSError as error:
             self.failure = None
+            why = "it did not take the connection in time" if isinstance(error, TimeoutError) else words_of(error).lower()
+            self.unreached = {**self.unreached, self._server: why}
             raise
+        self.unreached = {server: why for server, why in self.unreached.items() if server != self._server}
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             made = self._secured(made, self._tls, hostname or address[0])
@@ -99,6 +104,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         """A connection ended with this before it was of use."""
         self.failure = failure_of(error, self._server, self._tls)
         self.finals = self.finals + 1 if isinstance(self.failure, ConfigError) else 0
+
+    def hear_of_hosts(self, named: Iterable[tuple[str, int]], found: Collection[str]) -> None:
+        """`found`: those that have an address, of the servers that are to be tried."""
+        unknown = {f"{host}:{port}": "its name cannot be resolved" for host, port in named if host not in found}
+        known = {server: why for server, why in self.unreached.items() if server.rpartition(":")[0] in found}
+        self.unreached = known | unknown
 
     def hear_of_success(self) -> None:
         self.failure, self.finals = None, 0

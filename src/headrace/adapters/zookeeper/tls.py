@@ -64,7 +64,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
             context.load_verify_locations(tls.ca)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"zookeeper.ssl.ca.location: {tls.ca} cannot be used: {_words(error)}",
+                f"zookeeper.ssl.ca.location: {tls.ca} cannot be used: {words_of(error)}",
                 "expected a PEM file with one certificate or more",
             ) from None
     if tls.certificate is not None:
@@ -73,7 +73,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"zookeeper.ssl.certificate.location {tls.certificate} and .key.location {tls.key} cannot be used: "
-                f"{_words(error)}",
+                f"{words_of(error)}",
                 "expected PEM files of a certificate and of its own key; zookeeper.ssl.key.password is for an encrypted one",
             ) from None
     return context
@@ -89,18 +89,18 @@ def failure_of(error: BaseException | None, server: str, tls: Tls | None) -> Con
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _ANOTHER_HOST:
             return ConfigError(
-                f"ZooKeeper's certificate at {server} is for another host: {_words(error)}",
+                f"ZooKeeper's certificate at {server} is for another host: {words_of(error)}",
                 "use the name that is in the certificate as the address; or set "
                 "zookeeper.ssl.endpoint.identification.algorithm=none, which takes any certificate that is trusted",
             )
         trusted = "zookeeper.ssl.ca.location" if tls is not None and tls.ca is not None else "this machine"
         return ConfigError(
-            f"ZooKeeper's certificate at {server} is not trusted by {trusted}: {_words(error)}",
+            f"ZooKeeper's certificate at {server} is not trusted by {trusted}: {words_of(error)}",
             "set zookeeper.ssl.ca.location to a PEM file with the certificate of the authority that signed the servers'",
         )
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         return ConfigError(
-            f"ZooKeeper at {server} ends the TLS handshake: {_words(error).rpartition('alert ')[2]}",
+            f"ZooKeeper at {server} ends the TLS handshake: {words_of(error).rpartition('alert ')[2]}",
             "where it requires a client's certificate, set zookeeper.ssl.certificate.location and zookeeper.ssl.key.location "
             "to one that it trusts",
         )
@@ -123,10 +123,10 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...], default
     return found.lower()
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """OpenSSL's own, or the system's, without codes and files.
 
-    >>> _words(FileNotFoundError(2, "No such file or directory"))
+    >>> words_of(FileNotFoundError(2, "No such file or directory"))
     'No such file or directory'
     """
     if isinstance(error, ssl.SSLCertVerificationError):

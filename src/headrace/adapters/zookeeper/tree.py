@@ -226,7 +226,12 @@ class KazooTree:
                 self._timeout_s = answer[0].time_out / 1000
             return answer
 
-        connect = client._connection._connect
+        connect, expand = client._connection._connect, client._connection._expand_client_hosts
+
+        def expand_and_tell() -> Any:
+            found = expand()
+            handler.hear_of_hosts(client.hosts, {host for host, *_ in found})
+            return found
 
         def connect_as_new(*server: Any) -> Any:
             if refused >= HANDSHAKES_MAX:
@@ -234,6 +239,7 @@ class KazooTree:
             return connect(*server)
 
         client._connection._invoke, client._connection._connect = invoke, connect_as_new
+        client._connection._expand_client_hosts = expand_and_tell
 
     def _hear(self, _event: Any) -> None:
         self._changed.set()
@@ -312,7 +318,8 @@ class KazooTree:
             return UnavailableError(f"{self.name} ended the connection at the login", usual)
         failure = self._client.handler.failure
         if failure is None:
-            return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s", usual)
+            why = "; ".join(f"{server}: {cause}" for server, cause in sorted(self._client.handler.unreached.items()))
+            return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s{why and f' ({why})'}", usual)
         return UnavailableError(f"{self.name} gave no answer within {bound_s:g} s: {failure.message}", failure.hint)
 
     def _error_of(self, error: Exception, path: str) -> Exception:

@@ -10,6 +10,7 @@ from headrace.core.group.grants import (
     Grants,
     GroupShape,
     changes_of,
+    holders_of,
     known_to_have_begun,
     members_in,
     processor_portions,
@@ -52,6 +53,13 @@ def wanted_plan(
     processors += [] if model is None else members_in(model, away)
     of_other_code = active_code is not None and any(one.code != active_code for one in registered)
     return WantedPlan(GroupShape(tuple(processors), version, forgets), present, of_other_code) if processors else None
+
+
+def wanted_again(model: JobModel) -> WantedPlan | None:
+    """A plan for those that have tasks under `model`, in the slots in which they have them; None for a job model that was not
+    made for a group."""
+    members = members_in(model, holders_of(model))
+    return WantedPlan(GroupShape(tuple(members), model.version + 1), {}) if members else None
 
 
 class GroupStep(Enum):

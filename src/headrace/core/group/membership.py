@@ -115,12 +115,20 @@ def spare_text(members: Collection[GroupMember], sequence: int, active_code: str
 
 
 def without_tasks_text(tasks: int, holders: Collection[str]) -> str:
-    """Why a processor that may have tasks has none, for people. `tasks`: how many there are; `holders`: who has them.
+    """Why a processor that may have tasks has none, for people. `tasks`: how many there are; `holders`: who has them; none
+    under a job model of a single driver.
 
     >>> without_tasks_text(2, ["b", "a"])
     'there are 2, and they are with a, b: it is a spare until a job model has some for it'
+    >>> without_tasks_text(1, ["a"])
+    'there is 1, and it is with a: it is a spare until a job model has some for it'
+    >>> without_tasks_text(10, [])
+    'none is assigned to a processor yet: the leader makes a job model of the group'
     """
-    return f"there are {tasks:,}, and they are with {few(sorted(holders))}: it is a spare until a job model has some for it"
+    if not holders:
+        return "none is assigned to a processor yet: the leader makes a job model of the group"
+    there = "there is 1, and it is" if tasks == 1 else f"there are {tasks:,}, and they are"
+    return f"{there} with {few(sorted(holders))}: it is a spare until a job model has some for it"
 
 
 def must_step_back(members: Collection[GroupMember], sequence: int, active_code: str | None) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 from headrace.core.metrics.phases import ROUNDS_KEPT
 
 FRESH_US = 15_000_000  # what a processor has published that much before the newest is of one that is not there any more
-_SUMMED = ("records", "records_per_s", "records_written", "known_failures")
+_SUMMED = ("records_per_s", "known_failures")
 _OF_EACH = ("updated_us", "records", "waiting_for", "ended_by", "has_ended")
-_COUNTED = ("counters", "counters_of_all_runs")
+_NUMBERS, _COUNTED = ("records", "records_written"), ("counters", "counters_of_all_runs")  # of a run
+_OF_RUN = ("run", "round", *_NUMBERS, *_COUNTED)
+RATE = "records-per-s-60s"
 _BY = "@"  # between a sub-topology and the processor that has published; no name has it
 
 Status = dict[str, Any]
@@ -22,9 +24,36 @@ def published_name(title: str, processor_id: str | None) -> str:
     return title if processor_id is None else f"{title}{_BY}{processor_id}"
 
 
+def counted_on(status: Status, before: Status) -> Status:
+    """`status` with what the same processor had counted `before`, in the same run as another process.
+
+    >>> counted_on({"records": 2, "round": 1, "lag": 3}, {"records": 40, "round": 7, "lag": 9})
+    {'records': 42, 'round': 8, 'lag': 3}
+    """
+    numbers = {name: status[name] + before.get(name, 0) for name in (*_NUMBERS, "round") if name in status}
+    return {**status, **numbers, **{name: _added([status[name], before.get(name, {})]) for name in _COUNTED if name in status}}
+
+
+def counted_by(joined: Mapping[str, Status], processor_id: str, run: str) -> dict[str, Status]:
+    """By sub-topology what a processor has counted in this run, as `joined_statuses` has it; none of one that has not."""
+    shares = {title: status.get("counted_by", {}).get(processor_id, {}) for title, status in joined.items()}
+    return {title: one for title, one in shares.items() if one.get("run") == run}
+
+
+def fresh(published: Mapping[str, Status]) -> dict[str, Status]:
+    """Of what processors have published, each of itself, that of those that are there still.
+
+    >>> fresh({"a": {"updated_us": 1}, "b": {"updated_us": 2 + FRESH_US}})
+    {'b': {'updated_us': 15000002}}
+    """
+    last_us = max((one.get("updated_us", 0) for one in published.values()), default=0)
+    return {id_: one for id_, one in sorted(published.items()) if last_us - one.get("updated_us", 0) <= FRESH_US}
+
+
 def joined_statuses(published: Mapping[str, Status]) -> dict[str, Status]:
-    """By sub-topology the status of all processors together: what they count is added, the rest is of the newest; `processors`
-    says when each has published, and what it waits for. Where one driver has published last, its status alone.
+    """By sub-topology the status of all processors together: what they count is added, with what those have counted in this run
+    that are not there any more; `round` is the highest, and the rest is of the newest; `processors` says when each has
+    published, and what it waits for. Where one driver has published last, its status alone.
 
     >>> found = joined_statuses({"source@a": {"records": 1, "updated_us": 5}, "source@b": {"records": 2, "updated_us": 6}})
     >>> found["source"]["records"], sorted(found["source"]["processors"])
@@ -48,17 +77,18 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
     newest = max(shares, key=lambda one: shares[one].get("updated_us", 0))
     if newest is None:
         return shares[None]
-    last_us = shares[newest].get("updated_us", 0)
-    fresh = {
-        id_: status
-        for id_, status in sorted((id_, status) for id_, status in shares.items() if id_ is not None)
-        if last_us - status.get("updated_us", 0) <= FRESH_US
-    }
-    mine = list(fresh.values())
+    last = shares[newest]
+    there = fresh({id_: status for id_, status in shares.items() if id_ is not None})
+    mine, run = list(there.values()), last.get("run")
+    of_run = {id_: one for id_, one in shares.items() if id_ is not None and run is not None and one.get("run") == run}
+    counted = list(of_run.values()) or mine
     return {
-        **shares[newest],
-        **{name: sum(one.get(name, 0) for one in mine) for name in _SUMMED if name in shares[newest]},
-        **{name: _added([one.get(name, {}) for one in mine]) for name in _COUNTED if name in shares[newest]},
+        **last,
+        **{name: sum(one.get(name, 0) for one in mine) for name in _SUMMED if name in last},
+        **{name: sum(one.get(name, 0) for one in counted) for name in _NUMBERS if name in last},
+        **{name: _added([one.get(name, {}) for one in counted]) for name in _COUNTED if name in last},
+        **{name: max(one.get(name, 0) for one in counted) for name in ("round",) if name in last},
+        "metrics": {**last.get("metrics", {}), **_rate([one["last_minute"] for one in mine if "last_minute" in one])},
         "ended_by": "",  # of each processor
         "notes": [note for one in mine for note in one.get("notes", ())][-3:],
         "restoring": [task for one in mine for task in one.get("restoring", ())],
@@ -66,8 +96,16 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
         "task_errors": [error for one in mine for error in one.get("task_errors", ())],
         "last_rounds": _last_of([one["last_rounds"] for one in mine if "last_rounds" in one]),
         "task_metrics": _highest([one.get("task_metrics", {}) for one in mine]),
-        "processors": {id_: {name: one.get(name) for name in _OF_EACH} for id_, one in fresh.items()},
+        "counted_by": {id_: {name: one.get(name) for name in _OF_RUN if name in one} for id_, one in of_run.items()},
+        "processors": {id_: {name: one.get(name) for name in _OF_EACH} for id_, one in there.items()},
     }
+
+
+def _rate(minutes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What all of them have read per second of the last minute. Not the sum of their rates: one that has just come, and reads
+    what a lost one has left, does so for some seconds."""
+    seconds = max((one["seconds"] for one in minutes), default=0.0)
+    return {RATE: round(sum(one["records"] for one in minutes) / seconds, 4)} if seconds > 0 else {}
 
 
 def _added(counters: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -282,11 +282,24 @@ def state_text(preview: StartpointPreview) -> str:
         return f"state is kept as it is: {named}"
     effects = []
     if preview.read_again:
-        again = "are put into tables again" if preview.stores.has_tables_only else "count a second time in aggregates"
-        effects.append(f"the {preview.read_again:,} {preview.unit} that are read again {again}")
-    if preview.skipped:
+        effects.append(_again_text(preview.read_again, preview.unit, has_tables_only=preview.stores.has_tables_only))
+    if preview.skipped == 1:
+        effects.append(f"the 1 {preview.unit.removesuffix('s')} that is skipped never comes to them")
+    elif preview.skipped:
         effects.append(f"the {preview.skipped:,} {preview.unit} that are skipped never come to them")
     return f"state is kept: {', and '.join(effects)}; {named}"
+
+
+def _again_text(count: int, unit: str, *, has_tables_only: bool) -> str:
+    """
+    >>> _again_text(1, "records", has_tables_only=False)
+    'the 1 record that is read again counts a second time in aggregates'
+    """
+    if count == 1:
+        again = "is put into tables again" if has_tables_only else "counts a second time in aggregates"
+        return f"the 1 {unit.removesuffix('s')} that is read again {again}"
+    again = "are put into tables again" if has_tables_only else "count a second time in aggregates"
+    return f"the {count:,} {unit} that are read again {again}"
 
 
 def _rewind_text(preview: StartpointPreview) -> str:

@@ -23,6 +23,7 @@ from headrace.core.group.state import GroupMember, GroupState, incarnation_of
 from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.group.coordinator import GroupCoordinator
 from headrace.driver.group.launched_processor import LaunchedProcessor
+from headrace.driver.group.presence import Presence
 from headrace.driver.group.processor_rounds import ProcessorRounds
 from headrace.driver.job_status import ProcessorStatus
 from headrace.driver.metrics.observing import shown_job_metrics
@@ -50,6 +51,7 @@ class GroupJob(RunningJob):
         self._launched, self._group = launched, launched.group
         id_, plans = launched.registration.processor_id, launched.plans
         self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
+        self._presence = Presence(launched.preparer.planner.backend.processor_store, id_)
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
@@ -143,7 +145,7 @@ class GroupJob(RunningJob):
                 self._turn()
                 unanswered_s = None
                 if self._unanswered:
-                    self._say("it is answered again")
+                    self._say(f"this processor is answered again, after: {self._unanswered}")
                 self._unanswered = ""
             except UnavailableError as error:
                 if not self._group.lease.holds(self._group.now_s()):
@@ -163,11 +165,14 @@ class GroupJob(RunningJob):
             self._say_what_it_waits_for()
             self._rounds.publish_end()
             coordinator, rounds = self._coordinator, self._rounds
+            leads = coordinator is not None
+            if rounds.has_seen_model:
+                self._presence.show(leads=leads, waiting_for=rounds.waits_for, now_us=self._pace.clock_us())
             due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
             if rounds.is_coming_to_rest:
                 due_in_s = 0.0  # a leader waits for it, and rounds do
             works = rounds.generation is not None
-            self._group_changed(look_in_s(leads=coordinator is not None, works=works, due_in_s=due_in_s))
+            self._group_changed(look_in_s(leads=leads, works=works, due_in_s=due_in_s))
 
     def _say_what_it_waits_for(self) -> None:
         """Once; and when it works again."""
@@ -214,7 +219,7 @@ class GroupJob(RunningJob):
             return
         if leader is not None and (joined := run_as_member(state.run, leader.sequence, self._is_bounded)) is not None:
             self._check_state_place(joined.id)
-            self._run_id = joined.id
+            self._run_id = self._rounds.run_id = joined.id
             self._rounds.ends = {SSP.parse(one): end for one, end in joined.targets.items()} if joined.bounded else None
         if state.run is not None and state.run.has_ended and state.run.id == self._run_id:
             self._stopping.set()
@@ -266,6 +271,7 @@ class GroupJob(RunningJob):
             if not self._is_begun(coordinator, run.id, goes_on=goes_on):
                 return
             self._coordinator, self._run_id = coordinator, run.id
+            self._rounds.run_id = run.id
         if self._rounds.has_caught_up and not coordinator.is_changing:
             coordinator.end_run()
             return
@@ -325,7 +331,9 @@ class GroupJob(RunningJob):
     def _leave(self) -> None:
         """Stop in order: the group waits for this processor for a while, before its tasks go to others."""
         self._leaves = True
-        self._rounds.close("" if self._unanswered else LEFT)
+        self._rounds.close(LEFT if self._rounds.has_tasks and not self._unanswered else "")
+        if not self._unanswered:
+            self._presence.leave()
         try:
             self._lead_no_more(is_last=self._is_alone())
             self._group.leave()
@@ -356,6 +364,7 @@ class GroupJob(RunningJob):
             "processor_id": launched.registration.processor_id,
             "is_leader": self._coordinator is not None,
             "waiting_for": self._rounds.waits_for,
+            "has_tasks": self._rounds.has_tasks,
             "epoch": 0 if generation is None else generation.plan.epoch,
             "job_model": 0 if generation is None else generation.plan.model.version,
             "metrics": shown_job_metrics(launched.preparer.planner.backend.metrics),

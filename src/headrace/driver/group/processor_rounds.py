@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from headrace.core.affinity.arrivals import arrivals
 from headrace.core.group.grants import Grant, holders_of, portion_of, processor_tasks
@@ -16,6 +17,7 @@ from headrace.core.group.membership import leader_of
 from headrace.core.group.pauses import pause_to_keep
 from headrace.core.group.processor_steps import ProcessorView, Work, processor_step, waiting_for
 from headrace.core.group.state import GroupState, PauseRequest
+from headrace.core.group.statuses import counted_by
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
 from headrace.driver.group.group_planner import GroupPlanner
@@ -65,6 +67,10 @@ class ProcessorRounds:
         self._seen_s: dict[int, float] = {}  # when the pause of a number was first seen
         self._pause: PauseRequest | None = None  # that is kept
         self._rests_for: int | None = None  # the number of the pause that the others know to be kept here
+        self.run_id = ""  # of the group
+        self._counted: Mapping[str, Mapping[str, Any]] | None = None  # see `ShownRounds.counted`; None: not looked up yet
+        self._has_tasks = False  # as far as was seen last
+        self.has_seen_model = False  # from then on there is what is stored of the application
         self.ends: Mapping[SSP, int] | None = None  # of a run that is bounded, those of its inputs
         self._error: BaseException | None = None
         self.waiting_for = "a place in the group"  # empty while it works
@@ -106,9 +112,17 @@ class ProcessorRounds:
             case Work.NONE:
                 self._end()
         if self._grant is None and step.work is not Work.ROUNDS:
-            self.waiting_for = waiting_for(state, view, step, self._reader.job_model())
+            model = self._reader.job_model()
+            self.has_seen_model = self.has_seen_model or model is not None
+            self._has_tasks = model is not None and self.processor_id in holders_of(model)
+            self.waiting_for = waiting_for(state, view, step, model)
         self._report_rest()
         self._maintenance.remove_unused_stores(has_tasks=self._grant is not None)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether it has some in the job model in force, as far as it knows; else it is a spare."""
+        return self._has_tasks
 
     @property
     def waits_for(self) -> str:
@@ -284,7 +298,7 @@ class ProcessorRounds:
         self._say(f"job model {version}: this processor has {tasks:,} of {every:,} tasks, under grant {grant.number}")
         self._restore(plan)
         self._run(plan)
-        self._grant = grant
+        self._grant, self._has_tasks, self.has_seen_model = grant, True, True
         reached("group", 10)
 
     def _restore(self, plan: JobPlan) -> None:
@@ -306,6 +320,16 @@ class ProcessorRounds:
         plan = self._loaded(0, "")
         self._backend.processor_store.begin(0, plan.model, "")
         self._run(plan)
+
+    def _counted_before(self) -> Mapping[str, Mapping[str, Any]]:
+        """What this processor has published as another process of the same run; it is for eyes, and no reason not to begin."""
+        if self._counted is None:
+            try:
+                self._counted = counted_by(self._reader.status(), self.processor_id, self.run_id)
+            except HeadraceError as error:
+                LOG.warning("what this processor has counted before could not be read: %s", error.message)
+                self._counted = {}
+        return self._counted
 
     def _loaded(self, number: int, processor_id: str) -> JobPlan:
         """The plan in force, with what has become of its streams since it was made."""
@@ -330,6 +354,7 @@ class ProcessorRounds:
         if self._last is not None:
             generation.inherit_from(self._last)
         generation.leader_waits_for = self._cannot_lead
+        generation.run_id, generation.counted = self.run_id or None, self._counted_before()
         self.generation, self.waiting_for = generation, ""
         generation.pause(self._pauses())
         generation.start()

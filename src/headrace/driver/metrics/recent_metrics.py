@@ -35,6 +35,7 @@ class RecentMetrics:
         self._lock = threading.Lock()
         self._values: dict[str, dict[MetricName, dict[str, float]]] = {}
         self._recent: dict[str, RecentAmounts[tuple[MetricName, str]]] = {}
+        self._read: dict[str, RecentAmounts[str]] = {}  # records, under all plans
 
     def begin(self, sub_topology: str) -> None:
         with self._lock:
@@ -51,6 +52,8 @@ class RecentMetrics:
                 for label, amount in by_label.items():
                     mine[label] = mine.get(label, 0) + amount
             rated = {(name, label): amount for name in RATED & values.keys() for label, amount in values[name].items()}
+            if (read := values.get("records-processed")) and (records := read.get("sum", sum(read.values()))):
+                self._read.setdefault(sub_topology, RecentAmounts()).add(began_s, ended_s, {"": records})
             if rated:
                 self._recent.setdefault(sub_topology, RecentAmounts()).add(began_s, ended_s, rated)
 
@@ -67,6 +70,12 @@ class RecentMetrics:
         with self._lock:
             titles = list(self._values)
         return {title: self.values(title) for title in titles}
+
+    def read_within(self, sub_topology: str, since_s: float, until_s: float) -> float:
+        """How many records were processed in this window of the last minute, under this plan and those before."""
+        with self._lock:
+            recent = self._read.get(sub_topology)
+            return 0.0 if recent is None else recent.within(since_s, until_s).get("", 0.0)
 
     def within(self, sub_topology: str, since_s: float, until_s: float) -> dict[MetricName, dict[str, float]]:
         """Of each of `RATED` how much was done in this window of the last minute."""

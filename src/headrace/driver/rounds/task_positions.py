@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
+from headrace.core.rounds.held_back import HeldBack
 from headrace.core.rounds.offset_ranges import lags_of
 from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
 from headrace.core.rounds.purging import lowest_positions
@@ -20,6 +23,8 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import SourceKind
 from headrace.ports import System
+
+Answer = TypeVar("Answer")
 
 CLAIMS_MAX = 16
 
@@ -48,9 +53,9 @@ def _has_timer(checkpoint: Checkpoint) -> bool:
     return any(time_us is not None for time_us in checkpoint.due_us)
 
 
-def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, int]]) -> dict[SSP, int]:
+def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, Answer]]) -> dict[SSP, Answer]:
     """What `ask` says of each partition of some streams."""
-    return {SSP(system.name, stream, number): offset for stream in streams for number, offset in ask(stream).items()}
+    return {SSP(system.name, stream, number): answer for stream in streams for number, answer in ask(stream).items()}
 
 
 class TaskPositions:
@@ -85,6 +90,7 @@ class TaskPositions:
         self._barriers: dict[SSP, ReadBarrier] = {}
         self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
         self._born: dict[SSP, Parents] = {}
+        self._held_back = HeldBack()
 
     def inherit_from(self, before: TaskPositions) -> None:
         """Carry over the idle times of partitions whose position did not change."""
@@ -125,13 +131,12 @@ class TaskPositions:
         return by_ssp(self._system, self._reads, self._system.beginning_offsets)
 
     def held_back_by(self) -> str:
-        """For messages: what keeps records from being readable, empty for nothing."""
-        found = [
-            f"{stream} partition {partition}: {reason}"
-            for stream in self._reads
-            for partition, reason in sorted(self._system.held_back_by(stream).items())
-        ]
-        return "; ".join(found)
+        """For messages: what has kept records from being readable since a look a while ago, empty for nothing."""
+        now_s = time.monotonic()
+        found = by_ssp(self._system, self._reads, self._system.held_back_by)
+        self._held_back = self._held_back.seen({ssp: end for ssp, (end, _) in found.items()}, now_s)
+        named = sorted(self._held_back.named(now_s))
+        return "; ".join(f"{ssp.stream} partition {ssp.partition}: {found[ssp][1]}" for ssp in named)
 
     def lag(self, ends: Mapping[SSP, int]) -> int:
         """Offsets that can be read and were not, nor are skipped; `OffsetOutOfRangeError` for a position behind the end."""
