@@ -17,6 +17,7 @@ from headrace.driver.metrics.observing import observation_of, published_metrics,
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError
+from headrace.exchange.texts import in_a_line
 
 LOG = logging.getLogger("headrace.job")
 STATUS_S = 0.5
@@ -73,8 +74,8 @@ class ShownRounds:
         }
 
     def publish_end(self, why: str) -> None:
-        """Publish of all sub-topologies why no rounds run here any more."""
-        self.ended_by = why
+        """Publish of all sub-topologies why no rounds run here any more, in a line."""
+        self.ended_by = in_a_line(why)
         for runner in self.runners.values():
             self.publish(runner, force=True)
 

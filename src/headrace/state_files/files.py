@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,8 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from headrace.errors import StateError
+from headrace.environment import DISK_FULL, write_refusal
+from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import Slots, StateFile, StateFileKind, state_file_name
 from headrace.model.tasks import TaskName
 from headrace.state_files.batches import SCHEMA, batches_within
@@ -116,14 +118,32 @@ class StateFiles:
         covers: Slots | None = None,
     ) -> StateFile:
         """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
-        the rest."""
+        the rest. `UnavailableError` where it cannot be written: the disk is full, say."""
         name = state_file_name(place.folder, version, place.epoch, uuid.uuid4().hex[:12])
         try:
-            return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
+            with self._writing():
+                return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
         except BaseException:
             with suppress(OSError):
                 self.delete(name)
             raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around what writes state files: an `OSError` is an `UnavailableError` that names the place, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            place, found = self._root, write_refusal(error, Path(self._root)) if self._local else str(error)
+            if isinstance(error, PermissionError) and error.filename:  # of a task, say, whose folder another user has made
+                place = str(Path(error.filename).parent)
+            hint = "let the user who runs Headrace write there, on each host"
+            if error.errno in DISK_FULL:
+                hint = "make room there, or move the folder to a larger disk and set `state_uri` to it"
+            raise UnavailableError(
+                f"state_uri {self.uri}: on host {socket.gethostname()} no file can be written in {place}: {found}",
+                f"{hint}; nothing of the round was committed, and a restart resumes from the last commit",
+            ) from error
 
     def _write(self, file: StateFile, batches: Iterable[pa.RecordBatch]) -> StateFile:
         """Write `batches` under the name of `file`; it is given back with its size, entries and checksum."""
@@ -151,7 +171,7 @@ class StateFiles:
     @contextmanager
     def together(self) -> Iterator[None]:
         """What this thread writes within is durable when the context is left without an error, not before: one wait instead of
-        many."""
+        many. `UnavailableError` where it does not get there."""
         pending: deque[Future[None]] = deque()
         with ThreadPoolExecutor(_THREADS, "headrace-sync") as pool:  # of this context: threads do not survive a fork
             self._here.syncing = pool, pending
@@ -159,8 +179,9 @@ class StateFiles:
                 yield
             finally:
                 self._here.syncing = None
-        for one in pending:
-            one.result()
+        with self._writing():
+            for one in pending:
+                one.result()
 
     def _sync(self, descriptor: int, folder: str) -> None:
         """Make the file of `descriptor` durable, and its name in `folder`; within `together` the descriptor may be closed at
