@@ -101,7 +101,7 @@ def write_refusal(error: OSError, folder: Path) -> str:
     # mkdir of a folder below a plain file says NotADirectory, of one that is a plain file FileExists
     if isinstance(error, (FileExistsError, NotADirectoryError)) and folder.is_file():
         return "it is a file"
-    return (error.strerror or str(error)).lower()
+    return error.strerror.lower() if error.strerror else str(error)
 
 
 def write_advice(error: OSError) -> str:

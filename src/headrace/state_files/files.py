@@ -217,7 +217,7 @@ class StateFiles:
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
         """The batches of `file`, in order, of its `slots` only; size and checksum are checked before the first one is given. A
         large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
-        damaged."""
+        damaged, `UnavailableError` if the file system refuses to read it, for now."""
         return (batch for _, _, batch in self.numbered_batches(file))
 
     def numbered_batches(self, file: StateFile, start: int = 0) -> Iterator[tuple[int, int, pa.RecordBatch]]:
@@ -256,8 +256,13 @@ class StateFiles:
                 self._remember(file.name, kept, sum(each.nbytes for each in kept))
         except FileNotFoundError:
             self._refuse(file, f"expected {file.bytes} bytes, found no such file")
-        except (OSError, pa.ArrowInvalid) as error:
+        except pa.ArrowInvalid as error:
             self._refuse(file, f"it cannot be read: {error}")
+        except OSError as error:
+            raise UnavailableError(
+                f"state_uri {self.uri}: on host {socket.gethostname()} state file {file.name} cannot be read: {error}",
+                "see whether that host reaches it, and let the user who runs Headrace read there; no state is lost",
+            ) from error
 
     def _checked_source(self, file: StateFile, *, is_checked: bool) -> pa.NativeFile:
         checksum, size = xxhash.xxh3_64(), 0

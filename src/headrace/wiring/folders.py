@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.config.loading import Config
 from headrace.environment import write_advice, write_refusal
-from headrace.errors import SetupError, StateError
+from headrace.errors import SetupError, StateError, UnavailableError
 from headrace.wiring.worker.location import local_folder_of
 
 if TYPE_CHECKING:
@@ -140,15 +140,15 @@ def sign_in(folder: StateFiles, application: str) -> str:
 
 def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, in_group: bool = False) -> None:
     """`StateError` where the folder is another one than that in which the driver of the run, or the first leader of a group's,
-    has left its sign, and where it cannot be read."""
+    has left its sign; `UnavailableError` where it cannot be read."""
     alone, group = ("the driver", "the driver and all workers"), ("the leader of the group", "all processors")
     signer, users = group if in_group else alone
     try:
         found = sign_in(files, application)
     except OSError as error:
-        raise StateError(
-            f"state_uri {files.uri}: on host {host} it cannot be read: {_said_of(files, error)}",
-            f"set `state_uri` to a folder that {users} share, and that this user may read and write",
+        raise UnavailableError(
+            f"state_uri {files.uri} cannot be read on host {host}: {_said_of(files, error)}",
+            f"set `state_uri` to a folder that {users} share, and may read and write",
         ) from None
     if found != run_id:
         raise StateError(
