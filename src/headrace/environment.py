@@ -86,9 +86,8 @@ def checked_folder(path: Path | str, purpose: str, trial: bytes = b"") -> Path:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".headrace-check-") as file:
             file.write(trial)
     except OSError as error:
-        raise SetupError(
-            f"folder {folder} for {purpose} cannot be written: {write_refusal(error, folder)}", write_advice(error)
-        ) from None
+        reason = write_refusal(error, folder)
+        raise SetupError(f"folder {folder} for {purpose} cannot be written: {reason}", write_advice(error)) from None
     return folder
 
 

@@ -40,7 +40,7 @@ def test_a_full_disk_is_waited_for_and_named(tmp_path: Path) -> None:
     full = f"state_uri {state}: on host {os.uname().nodename} no file can be written in {state}: the disk is full: it has room for "
     assert full in said["WAITS"] and said["WAITS"].startswith("another try, for ")
     assert said["ENDS"].startswith(f"StorageError '{full}") and "hint: make room there, or move the folder" in said["ENDS"]
-    assert said["ENDED_BY"].startswith(full) and said["ENDED_BY"].endswith("; its rounds were tried again for 0 s")
+    assert said["ENDED_BY"].startswith(full) and said["ENDED_BY"].endswith("; rounds were tried again for 0 s")
     assert said["START"].startswith(f"SetupError 'folder {state} for the state files (state_uri) cannot be written: the disk is full")
     assert "hint: make room there" in said["START"]
     assert "Traceback" not in done.stdout + done.stderr
@@ -102,7 +102,7 @@ def test_what_can_never_be_written_ends_the_job_with_its_error(tmp_path: Path, m
     monkeypatch.setattr(system_wait, "SYSTEM_WAIT_S", 0.3)
     job = started(counting(tmp_path))
     send(tmp_path)
-    with pytest.raises(StorageError, match=r"state_uri .*/state: on host .*AWS Error ACCESS_DENIED; its rounds") as ended:
+    with pytest.raises(StorageError, match=r"state_uri .*/state: on host .*AWS Error ACCESS_DENIED; rounds") as ended:
         job.wait(60)
     assert "let the user who runs Headrace write there" in str(ended.value) and "Traceback" not in str(ended.value)
 

@@ -38,6 +38,8 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
 _THREADS = 8
 _PENDING_MAX = 32  # files that are held open until they are durable
+_MAKE_ROOM = "make room there, or move the folder to a larger disk and set `state_uri` to it"
+_LET_WRITE = "let the user who runs Headrace write there, on each host"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -137,12 +139,9 @@ class StateFiles:
             place, found = self._root, write_refusal(error, Path(self._root)) if self._local else str(error)
             if isinstance(error, PermissionError) and error.filename:  # of a task, say, whose folder another user has made
                 place = str(Path(error.filename).parent)
-            hint = "let the user who runs Headrace write there, on each host"
-            if error.errno in DISK_FULL:
-                hint = "make room there, or move the folder to a larger disk and set `state_uri` to it"
             raise UnavailableError(
                 f"state_uri {self.uri}: on host {socket.gethostname()} no file can be written in {place}: {found}",
-                f"{hint}; nothing of the round was committed, and a restart resumes from the last commit",
+                f"{_MAKE_ROOM if error.errno in DISK_FULL else _LET_WRITE}; nothing of the round was committed, and a restart resumes from the last commit",
             ) from error
 
     def _write(self, file: StateFile, batches: Iterable[pa.RecordBatch]) -> StateFile:

@@ -146,8 +146,9 @@ def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, i
     try:
         found = sign_in(files, application)
     except OSError as error:
+        reason = _said_of(files, error)
         raise UnavailableError(
-            f"state_uri {files.uri} cannot be read on host {host}: {_said_of(files, error)}",
+            f"state_uri {files.uri} cannot be read on host {host}: {reason}",
             f"set `state_uri` to a folder that {users} share, and may read and write",
         ) from None
     if found != run_id:

@@ -58,10 +58,10 @@ class Retries:
         now_s, most_s = time.monotonic(), system_wait.SYSTEM_WAIT_S
         if not self._waits:
             self._waits_since_s = now_s
-        left_s = self._waits_since_s + most_s - now_s
+        left_s, found, hint = self._waits_since_s + most_s - now_s, failure.message, failure.hint
         if left_s < 0:
             # No `UnavailableError` any more: a group would wait for it once more.
-            raise StorageError(f"{failure.message}; its rounds were tried again for {most_s:.0f} s", failure.hint) from failure
+            raise StorageError(f"{found}; rounds were tried again for {most_s:.0f} s", hint) from failure
         delay_s = min(WAIT_DELAY_S_MAX, 0.1 * 2**self._waits)
         self._waits += 1
         self.trouble = in_a_line(failure.message)
