@@ -149,7 +149,7 @@ def test_one_that_can_write_no_state_waits_says_so_and_ends(group: Group, monkey
         group.send(40)
         group.until(lambda: "another try, for " in (told := group.shown_waiting_for("source", "a")) and "disk is full" in told)
         patch.setattr(system_wait, "SYSTEM_WAIT_S", 0.5)
-        with pytest.raises(StorageError, match="state_uri .* the disk is full.* rounds were tried again") as ended:
+        with pytest.raises(StorageError, match=r"state_uri .* the disk is full.* rounds were tried again") as ended:
             job.wait(60)
     assert type(ended.value) is StorageError, "a group would wait for an `UnavailableError` once more"
     assert "the disk is full" in group.seen_to_have_ended()["a"]

@@ -17,7 +17,7 @@ KEYS = [b"%05d" % number for number in range(20_000)]
 
 def main(root: Path) -> None:
     url, state = f"log:{root / 'log'}", root / "state"
-    app = hr.App("counting", url, state_uri=str(state), local_store_dir=str(root / "stores"), config={"trigger_interval_ms": 10})
+    app = hr.App("counting", url, state_uri=str(state), local_store_dir=str(root / "stores"), trigger_interval_ms=10)
     counts = app.stream("in", key=hr.Bytes(), value=hr.Bytes()).group_by_key().count(store="counts")
     counts.to_stream(emit="each").to("out", value=hr.Long())
     with hr.open_system(url) as system:

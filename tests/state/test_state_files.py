@@ -90,7 +90,7 @@ def test_what_cannot_be_made_durable_is_said_before_it_counts(
 
     write_together(1)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UnavailableError, match=f"state_uri {files.uri}: on host .* in {files.uri}: the disk is full: it has room"):
+    with pytest.raises(UnavailableError, match=f"{files.uri}: on host .* in {files.uri}: the disk is full: it has room"):
         write_together(2)
     monkeypatch.undo()
     write_together(3)

@@ -141,7 +141,8 @@ class StateFiles:
                 place = str(Path(error.filename).parent)
             raise UnavailableError(
                 f"state_uri {self.uri}: on host {socket.gethostname()} no file can be written in {place}: {found}",
-                f"{_MAKE_ROOM if error.errno in DISK_FULL else _LET_WRITE}; nothing of the round was committed, and a restart resumes from the last commit",
+                f"{_MAKE_ROOM if error.errno in DISK_FULL else _LET_WRITE}; nothing of the round was committed, and a restart "
+                "resumes from the last commit",
             ) from error
 
     def _write(self, file: StateFile, batches: Iterable[pa.RecordBatch]) -> StateFile:

@@ -42,8 +42,8 @@ def check_state_uri(config: Config) -> None:
 
 
 def check_state_folder(config: Config) -> None:
-    """`SetupError` where the folder of the state files cannot be written, or its disk is full. A place on a remote file system is
-    met when it is written to."""
+    """`SetupError` where the folder of the state files cannot be written, or its disk is full. A place on a remote file system
+    is not tried: the first round that writes finds what is wrong with it."""
     local = None if is_remote(config.state_uri) else StateFiles(state_uri_of(config)).local_path("")
     if local is not None:
         checked_folder(local, "the state files (state_uri)", _TRIAL)

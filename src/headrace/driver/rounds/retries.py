@@ -62,7 +62,7 @@ class Retries:
         if left_s < 0:
             # No `UnavailableError` any more: a group would wait for it once more.
             raise StorageError(f"{found}; rounds were tried again for {most_s:.0f} s", hint) from failure
-        delay_s = min(WAIT_DELAY_S_MAX, 0.1 * 2**self._waits)
+        delay_s = min(WAIT_DELAY_S_MAX, 0.1 * 2.0**self._waits)
         self._waits += 1
         self.trouble = in_a_line(failure.message)
         LOG.warning("round %s failed, trying again for %.0f s more, in %.1f s: %s", planned.id, left_s, delay_s, self.trouble)
@@ -77,7 +77,7 @@ class Retries:
         if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
             reason, advice = worker_death(self._runner.sub.title, planned.ranges, reason)
             hint = f"{hint}; {advice}"
-        delay_s = min(DELAY_S_MAX, 0.1 * 2**self._failures)
+        delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             raise RoundFailedError(
