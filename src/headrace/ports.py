@@ -260,8 +260,8 @@ class CoordinatorStore(JobReader, Protocol):
 
     def forget(self, epoch: int) -> None:
         """Forget all that is stored of the application, and delete the streams that it made for itself: the next start is a
-        first start. The epoch stays, so that no process of before can commit. Where it is interrupted `is_half_forgotten`
-        until it is called again. `FencedError`."""
+        first start. The epoch stays, so that no process of before can commit, and the id of the state (`state-id`), by which
+        its files are known. Where it is interrupted `is_half_forgotten` until it is called again. `FencedError`."""
 
     def is_half_forgotten(self) -> bool:
         """Whether `forget` was begun and has not ended: then no plan may be made."""

@@ -21,11 +21,13 @@ from headrace.adapters.lmdb.store_status import read_status
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.documents import decode
+from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.rounds import retries
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
 from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
-from headrace.exchange.messages import TaskPlan, decoded_plan, decoded_summary
+from headrace.exchange.messages import Summary, TaskPlan, decoded_plan, decoded_summary, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.tasks import TaskName
@@ -293,6 +295,33 @@ def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path)
     run(place, Twice(lambda number, position: False))
     judge(place, values)
     assert again and all(checkpoints_in(first) == checkpoints_in(second) for first, second in again)
+
+
+@pytest.mark.parametrize("unknown", [slice(-1, None), slice(None)], ids=["the last", "all"])
+def test_what_containers_have_committed_without_a_word_is_known_when_the_round_has_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch, unknown: slice
+) -> None:
+    """A container commits and its executor dies; Spark runs it again elsewhere, where it declines. A version of the state that
+    is kept now has what that container has written."""
+    values, committed, known = produce(place, 100), Maintenance.committed, list[bool]()
+
+    class Losing(FailingEngine):
+        def run(self, *arguments: Any) -> list[bytes]:
+            answers = super().run(*arguments)
+            if self.rounds % 3 == 0:
+                answers[unknown] = [encoded(Summary(decoded_summary(one).lane, declined="host-2")) for one in answers[unknown]]
+            return answers
+
+    def compared(self: Maintenance, runner: SubTopologyRunner) -> None:
+        stored = self._store.checkpoints()
+        known.append(all(stored[task] == checkpoint for task, checkpoint in runner.checkpoints.items()))
+        committed(self, runner)
+
+    monkeypatch.setattr(Maintenance, "committed", compared)
+    engine = Losing(lambda number, position: False)
+    run(place, engine)
+    judge(place, values)
+    assert engine.rounds > 6 and known and all(known)
 
 
 def checkpoints_in(documents: list[bytes]) -> list[Checkpoint]:

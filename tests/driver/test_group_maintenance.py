@@ -29,7 +29,8 @@ def leadership(job: Job, **terms: Any) -> GroupMaintenance:
     maintenance._plan, maintenance._committed = plan, set()
     maintenance._garbage, maintenance._versions = job.garbage, job.versions
     store = SimpleNamespace(checkpoints=lambda: dict(job.current), check_epoch=job.store.check_epoch)
-    plans: Any = SimpleNamespace(planner=SimpleNamespace(backend=SimpleNamespace(store=store)))
+    backend, topology = SimpleNamespace(store=store, system=job.system), SimpleNamespace(application="kept")
+    plans: Any = SimpleNamespace(planner=SimpleNamespace(backend=backend, topology=topology))
     made: Any = GroupMaintenance(plans, MagicMock(), MagicMock(), 1, threading.Lock())
     made._maintenance, made._plan = maintenance, plan
     return made  # type: ignore[no-any-return]
@@ -88,7 +89,7 @@ def test_a_plan_that_has_not_committed_yet_purges_nothing(tmp_path: Path) -> Non
         work(driver, 2)
     with Driver(application(), directory=tmp_path) as driver:
         plans = MagicMock()
-        plans.planner.backend = driver._held.backend
+        plans.planner.backend, plans.planner.topology.application = driver._held.backend, "tidy"
         leader = GroupMaintenance(plans, MagicMock(), MagicMock(), 1, threading.Lock())
         leader._maintenance, leader._plan = opened(driver).maintenance, opened(driver).plan
         leader.tidy()

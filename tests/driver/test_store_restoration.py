@@ -3,8 +3,12 @@ process: its containers are run at the location that they are planned for; the p
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,7 +28,7 @@ from headrace.driver.job import Job
 from headrace.driver.rounds import scheduling
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
-from headrace.errors import StateError
+from headrace.errors import DiskFullError, StateError
 from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, RestoreWork
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, decoded_stores_to_restore, encoded_answer
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
@@ -318,6 +322,60 @@ def test_what_cannot_be_restored_in_the_background_fails_with_the_error_of_the_s
     (said,) = [text for text in caplog.messages if "could not be in the background" in text]
     assert said.startswith("the state of Partition_0 at east is restored in a round") and "found no such file" in said
     aside.rename(folder)
+    place.caught_up(engine)
+    assert place.counted() == place.sent
+
+
+def test_where_the_processes_that_restore_are_killed_each_time_a_round_restores(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the kernel, say, for their memory."""
+    place.produce()
+    place.caught_up(engine)
+    place.lose("Partition_0")
+    place.produce()
+    popen, killed = subprocess.Popen, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    def killing(command: list[str], **keys: Any) -> Any:
+        is_restore = "headrace.wiring.worker.restore_process" in command
+        return popen([sys.executable, "-c", killed] if is_restore else command, **keys)
+
+    monkeypatch.setattr(store_restoring.subprocess, "Popen", killing)
+    status = place.caught_up(engine)
+    assert place.counted() == place.sent
+    assert status["counters"]["stores_restored"] == 1
+    (said,) = [text for text in caplog.messages if "could not be in the background" in text]
+    assert said.startswith("the state of Partition_0 at east is restored in a round") and "ended without one" in said
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 10**9])
+def test_a_disk_without_room_for_a_folder_ends_the_job_with_the_error_of_the_store(
+    place: Place, engine: Clustered, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether stores are restored in the background or in the round, which is not tried again."""
+    place.produce()
+    place.caught_up(engine)
+    place.lose("Partition_0")
+    stores, mkdir = place.root / "stores", os.mkdir
+    shutil.rmtree(stores)
+    stores.mkdir()
+    place.produce()
+
+    def full(path: Any, *mode: int) -> None:
+        if stores in Path(path).parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        mkdir(path, *mode)
+
+    engine.rounds.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", full)
+        job = place.start(engine, restore_inline_bytes=inline_bytes)
+        try:
+            with pytest.raises(DiskFullError, match=r"local store .*Partition_\d: the disk is full"):
+                job.wait(60)
+        finally:
+            job.stop()
+    assert len(engine.rounds) <= 2, "one that declines, and one that fails"
     place.caught_up(engine)
     assert place.counted() == place.sent
 

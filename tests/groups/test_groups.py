@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import time
@@ -15,12 +16,13 @@ import headrace as hr
 from groups.child import application, engine_of
 from groups.group import PARTITIONS, Group
 from headrace import wiring
+from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.commands import application as commands
 from headrace.codec.job_records import history_of
 from headrace.core.group.state import Registration
 from headrace.driver import system_wait
 from headrace.driver.group import group_job
-from headrace.errors import StorageError, UnavailableError
+from headrace.errors import JobHeldError, StorageError, UnavailableError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
 from headrace.state_files.files import StateFiles
@@ -381,3 +383,28 @@ def test_one_that_led_before_leads_again(group: Group, leaves: str) -> None:
     group.await_all()
     group.stop_all()
     assert group.check() >= 240
+
+
+def test_a_group_that_has_lost_its_leader_runs_and_is_not_taken_over(group: Group) -> None:
+    """Not by who knows nothing of its ZooKeeper, on the very host of the leader: that its process has ended says little."""
+    for id_ in "ab":
+        group.start(id_, session_ms=10_000)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(40)
+    group.await_all()
+    group.kill("a")
+    store, application = group.system.job_store(group.name), ["--application", group.name, "--system", group.url]
+    with pytest.raises(JobHeldError, match=r"is run by a group, of which these processors work: .*b"):
+        store.acquire(this_process("another", time.time_ns() // 1000), time.time_ns() // 1000)
+    refused = CliRunner().invoke(commands, ["reset", *application, "--yes"])
+    assert refused.exit_code == 1 and "b of its group" in refused.output, refused.output
+    shown = CliRunner().invoke(commands, ["status", *application])
+    assert "of its group; process" in shown.output and "which led, is lost, another will lead" in shown.output
+    found = json.loads(CliRunner().invoke(commands, ["status", *application, "--json"]).output)
+    assert found["running"] and not found["holder"]["alive"] and "b" in found["working_processors"]
+    group.await_shares("b")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    group.until(lambda: not json.loads(CliRunner().invoke(commands, ["status", *application, "--json"]).output)["running"])
+    assert group.check() >= 160

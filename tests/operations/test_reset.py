@@ -18,6 +18,7 @@ from headrace.client.resetting import Reset
 from headrace.errors import JobHeldError, StorageError
 from headrace.exchange import fault_injection as steps
 from headrace.group.layout import escaped
+from headrace.state_files.files import StateFiles
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
@@ -125,6 +126,24 @@ def test_one_that_is_interrupted_is_done_again_and_no_start_comes_between(
     job.reset()
     job.work()
     assert sorted(job.outputs()) == sorted(first * 2)
+
+
+def test_one_that_is_interrupted_before_the_state_files_deletes_them_when_it_is_done_again(
+    job: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is left then by which they could be known as the application's own."""
+    job.work()
+
+    def interrupted(files: StateFiles, name: str) -> None:
+        raise OSError("it is killed here")
+
+    with monkeypatch.context() as patched, Reset(job.name, wiring.config_of(job.app)) as resetting:
+        patched.setattr(StateFiles, "delete", interrupted)
+        with pytest.raises(OSError, match="killed here"):
+            resetting.forget()
+    found = json.loads(job.reset(0, "--json").stdout)
+    assert found["tasks"] == 0 and found["state_files"] > 0 and found["shared_state"] == ""
+    assert not [path for path in (job.folder / "state").rglob("*") if path.is_file()], "no state file is left"
 
 
 @pytest.mark.parametrize("job", ["kafka"], indirect=True)

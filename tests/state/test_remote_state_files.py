@@ -56,6 +56,15 @@ def test_the_sign_of_a_run_is_seen_by_others_and_is_the_last_ones(uri: str) -> N
         check_sign(StateFiles(f"{uri}/another"), "app", "run-2", "host-1")
 
 
+def test_a_mark_is_listed_in_its_own_folder_and_stays_as_it_is(uri: str, tmp_path: Path) -> None:
+    for one in (uri, str(tmp_path / "local")):
+        files = StateFiles(one)
+        for _ in range(2):
+            files.mark(".states-of-app/7", "7")
+        assert files.list(".states-of-app") == [".states-of-app/7"] and files.list("app") == []
+        assert files.note(".states-of-app/7") == "7"
+
+
 @pytest.mark.parametrize("uri", ["s4://bucket/state", "fsspec+nothing://x/y", "hdfs://:no-port/x"])
 def test_a_place_that_cannot_be_opened_is_named(uri: str) -> None:
     with pytest.raises(StateError, match=re.escape(uri)) as refused:

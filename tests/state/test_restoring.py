@@ -3,6 +3,7 @@ the process that does it. State files are real, and so are the processes that ar
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 from state_place import FILES, Contents, Place, head_to_json
 
 from headrace.adapters.lmdb import close_idle, environments
+from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.store_status import held_state, read_status
 from headrace.core.keys.heads import chain_of, files_to_read
 from headrace.errors import StateError
@@ -202,6 +205,30 @@ def test_a_container_declines_where_more_is_missing_than_a_round_may_restore(
     place.read(None)
     assert missing_bytes(plan_of(place, first, 0, "log"), "app") == {}, "so it is from the first round on"
     assert missing_bytes(plan_of(place, head, last - 1, "log"), "app") == {"Partition_0": all_bytes}
+
+
+def test_where_another_process_holds_a_store_the_sibling_that_is_used_is_judged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restoring.holders, "boot_id", lambda: place.boot_id)
+    first = place.round(None, {"a": {b"1": b"one"}})
+    place.read(first)
+
+    def declined(head: Head) -> dict[str, int]:
+        return missing_bytes(plan_of(place, head, 0), "app")
+
+    with owned(place.local):  # as a stopped process does
+        before = sorted(place.local.parent.iterdir())
+        assert declined(first) == {} and sorted(place.local.parent.iterdir()) == before
+        head = place.round(first, {"a": {b"2": b"two"}})
+        place.read(head)
+        assert declined(head) == {}, "its sibling is at the head"
+        with owned(place.local, 0.0) as (sibling, _):
+            assert sibling.name == "Partition_0~1"
+            assert declined(head) == {"Partition_0": size_of(head.files)}, "the next sibling would be made"
+    assert declined(head) == {"Partition_0": head.files[1].bytes}, "the first folder is used again, and is behind"
+    place.forget_written()
+    assert opened(place, head) == head.files[1].bytes
 
 
 # --- made on from where the maker was killed ---------------------------------------------------------------------------------
@@ -506,3 +533,70 @@ def test_why_a_store_cannot_be_made_is_in_the_answer(place: Place, asked: Ask, l
     head, _ = large(place, 2)
     gone = replace(head.files[0], name=head.files[0].name + "x")
     assert "found no such file" in finished(asked(replace(head, files=(gone, head.files[1])))).error
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that restore, as they are started."""
+    made: list[int] = []
+    popen = subprocess.Popen
+
+    def starting(*args: Any, **keys: Any) -> Any:
+        process = popen(*args, **keys)
+        made.append(process.pid)
+        return process
+
+    monkeypatch.setattr(store_restoring.subprocess, "Popen", starting)
+    return made
+
+
+def test_processes_that_die_without_a_word_are_an_error_and_not_tried_for_ever(
+    place: Place, asked: Ask, large: Large, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.boot_id = store_restoring.holders.boot_id()
+    monkeypatch.setenv("HEADRACE_TEST_STEPS", "kill:restore:1:1")
+    head, contents = large(place)
+    one = asked(head)
+    found = finished(one)
+    assert (found.token, found.is_done, len(started)) == (one.token, False, 3)
+    assert "found that 3 in a row ended without one" in found.error
+    monkeypatch.delenv("HEADRACE_TEST_STEPS")
+    assert finished(one).is_done, "asked once more, it is tried once more"
+    assert place.read(head) == (contents, [])
+
+
+def test_processes_that_die_and_come_further_are_tried_on(
+    place: Place, asked: Ask, large: Large, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight batches each makes two, and says the first."""
+    place.boot_id = store_restoring.holders.boot_id()
+    monkeypatch.setenv("HEADRACE_TEST_STEPS", "kill:restore:1:2")
+    head, contents = large(place, 2)
+    assert finished(asked(head)).is_done
+    assert len(started) == 5
+    assert place.read(head) == (contents, [])
+
+
+def test_what_a_power_cut_has_left_of_a_request_is_no_request(place: Place, asked: Ask, large: Large) -> None:
+    place.boot_id = store_restoring.holders.boot_id()
+    head, _ = large(place, 1)
+    one = asked(head)
+    folder_of(one).path.mkdir(parents=True)
+    (folder_of(one).path / "wanted").write_bytes(b"\xff\x00")
+    assert finished(one).is_done
+
+
+def test_a_worker_that_cannot_ask_for_a_process_says_why(
+    place: Place, asked: Ask, large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, _ = large(place, 1)
+    one = asked(head)
+
+    def full(path: Any, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", full)
+        found = answer(one)
+    assert (found.token, found.is_done) == (one.token, False)
+    assert str(folder_of(one).path) in found.error and "No space left" in found.error

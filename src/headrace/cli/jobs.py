@@ -143,17 +143,24 @@ def _counters_text(sub: Mapping[str, Any]) -> str:
     )
 
 
+def _state_text(found: Mapping[str, Any]) -> str:
+    """Whether a job runs, and where."""
+    holder = found["holder"]
+    process = f"process {holder['pid']} on {holder['host']}" if holder is not None else ""
+    if holder is not None and holder["alive"]:
+        return f"running: {process}, last heartbeat {holder['silent_s']} s ago"
+    if found["running"]:
+        lost = f"{process}, which led, is lost" if process else "none leads"
+        return f"running: processors {', '.join(found['working_processors'])} of its group; {lost}, another will lead"
+    if not process:
+        return "not running"
+    if any(sub.get("processors") for sub in found["sub_topologies"].values()):
+        return f"not running: no processor of the group is at work; {process} was its leader"
+    return f"not running: {process} ended, or is stopped, without releasing the job"
+
+
 def _print_status(found: dict[str, Any]) -> None:
-    holder, state = found["holder"], "not running"
-    if holder is not None:
-        process = f"process {holder['pid']} on {holder['host']}"
-        if any(sub.get("processors") for sub in found["sub_topologies"].values()):
-            state += f": no processor of the group is at work; {process} was its leader"
-        else:
-            state += f": {process} ended, or is stopped, without releasing the job"
-        if holder["alive"]:
-            state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
-    print(f"{found['application']} on {found['system']}: {state}")
+    print(f"{found['application']} on {found['system']}: {_state_text(found)}")
     if not found["running"] and (why := ended_by(found)):
         print(f"its last run ended with: {why}")
     rate = "records/s of the last minute" if found["running"] else "records/s on average"

@@ -108,6 +108,8 @@ def reset(target: Target, yes: YesOption = False, json: JsonOption = False) -> N
             print(f"application {target.application}: these go, and cannot be had back")
             print(f"  the positions of {counted(found.tasks, 'task')}, their startpoints and history")
             print(f"  {counted(found.state_files, 'state file')}, {found.state_bytes / 1e6:,.1f} MB")
+            if found.shared_state:
+                print(f"  {found.shared_state}")
             print(f"  {counted(found.local_stores, 'local store')} on this machine")
             for stream, records in found.streams.items():
                 print(f"  stream {stream}, {records:,} offsets")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.adapters.common.lease_holder import is_alive
-from headrace.client.job_look import JobLook
+from headrace.client.job_look import JobLook, group_at_work
 from headrace.core.group.grants import processor_of
 from headrace.core.health import absent_processors
 from headrace.driver.planning.stored_locality import StoredLocality
@@ -28,7 +28,8 @@ _OF_OTHER_VIEWS = frozenset(  # of what is reported
 def status_document(job: JobLook, url: str) -> dict[str, Any]:
     """Whether it runs, and per sub-topology what it has reported last, with the lag of now. `url`: of its system."""
     holder = _holder(job.store.holder())
-    job.is_running = holder is not None and holder["alive"]
+    working = group_at_work(job.store)
+    job.is_running = bool(working) or (holder is not None and holder["alive"])
     reported = job.store.status()
     subs: dict[str, dict[str, Any]] = {}
     measured: dict[str, Any] = {}
@@ -51,6 +52,7 @@ def status_document(job: JobLook, url: str) -> dict[str, Any]:
         "system": url,
         "running": job.is_running,
         "holder": holder,
+        "working_processors": working,
         "job_model": job.model.version,
         "counts_of": "this run" if job.is_running else "the last run",
         "metrics": measured,

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.adapters.common.lease_holder import is_alive
 from headrace.codec.job_records import rewinds_of
+from headrace.core.group.statuses import processors_at_work
 from headrace.core.job_plan.stream_readers import UnassignedPartitions, unassigned_of, unassigned_text
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
@@ -103,5 +104,11 @@ def _reads(sub: SubTopologyModel) -> set[str]:
 
 
 def is_run(store: JobReader) -> bool:
-    """Whether a driver holds the application of `store`, and is alive."""
-    return is_alive(store.holder(), time.time_ns() // 1000)
+    """Whether the application of `store` runs: a driver holds it that is not known to have ended, and was heard of lately; or,
+    where a group has lost its leader just now, others of its processors work."""
+    return is_alive(store.holder(), time.time_ns() // 1000) or bool(group_at_work(store))
+
+
+def group_at_work(store: JobReader) -> list[str]:
+    """The processors of a group that work; none where a single driver had the application last."""
+    return [] if store.grants() is None else processors_at_work(store.status(), time.time_ns() // 1000)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
+from headrace.client.job_look import is_run
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
 from headrace.codec.job_records import STARTPOINTS
 from headrace.core.job_plan.assignment import assignment_of
@@ -84,7 +84,7 @@ class StoredJob:
     @property
     def is_running(self) -> bool:
         """Whether a driver holds the application that is not known to have ended, and was heard of lately."""
-        return holders.is_alive(self.system.job_reader(self.application).holder(), time.time_ns() // 1000)
+        return is_run(self.system.job_reader(self.application))
 
     @cached_property
     def internal(self) -> frozenset[str]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.common.consistent_reads import plan_and_checkpoints
 from headrace.client.application_client import ApplicationClient, named
+from headrace.client.job_look import is_run
 from headrace.codec.documents import encode
 from headrace.codec.job_records import SCALES, history_of, rewinds_of, scales_of, startpoints_of
 from headrace.core.elasticity.preparation import PREPARED_BYTES_MIN
@@ -187,7 +187,7 @@ class Elasticity(ApplicationClient):
     @property
     def is_running(self) -> bool:
         """Whether a driver holds the application that was heard of lately."""
-        return holders.is_alive(self._system.job_reader(self.application).holder(), time.time_ns() // 1000)
+        return is_run(self._system.job_reader(self.application))
 
     def _in_group(self) -> bool:
         """Whether a standalone group runs the application; where nothing does, whether it is configured to."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from headrace.adapters.common.lease_holder import is_alive
 from headrace.client.application_client import ApplicationClient
+from headrace.client.job_look import is_run
 from headrace.codec.job_records import STOPS, stop_request
 from headrace.environment import this_user
 from headrace.errors import ConfigError
@@ -29,12 +28,12 @@ class Stopping(ApplicationClient):
         """What would be stopped. `ConfigError` where it does not run, or is run by a group: each processor stops alone."""
         store = self._system.job_store(self.application)
         holder: DriverLease | None = store.holder()
-        if holder is None or not is_alive(holder, time.time_ns() // 1000):
+        if not is_run(store):
             raise ConfigError(
                 f"application {self.application!r} does not run",
                 "there is nothing to stop; `headrace status` says when it ran last",
             )
-        if store.grants() is not None:
+        if holder is None or store.grants() is not None:
             raise ConfigError(
                 f"application {self.application!r} is run by a group of processors",
                 "stop each processor where it runs, by SIGTERM: the others take its tasks over",

@@ -21,7 +21,7 @@ from headrace.model.scale import ScaleRequest, StoredScales
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.ports import MetadataStore
 
-# Written with the job model, but for the cuts, which the driver's thread that keeps versions writes.
+# Written with the job model, but for the cuts, which the driver's thread that keeps versions writes, and the id of the state.
 HISTORY = "history"  # a key that sorts by time to the `Change`
 FLOWS = "flows"  # its only key: the job's flows
 OPERATORS = "operators"  # its only key: the job's operators
@@ -29,6 +29,7 @@ REWINDS = "rewinds"  # a rewind's key to the rewind
 SCALES = "scales"  # its only key: the scales of the job's sub-topologies; and the requests
 STARTPOINTS = "startpoints"  # id to the record of a startpoint that was applied; and the requests
 STATE_CUTS = "state-cuts"  # a cut's key to the cut
+STATE_ID = "state-id"  # its only key: the id of the job's state, which stays where all else is forgotten
 PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
 STOPS = "stops"  # requests only: that a run stops
 
@@ -50,6 +51,12 @@ def stored_flows(metadata: MetadataStore) -> tuple[SubTopologyEdges, ...] | None
     """The flows of the job as it last ran, for callers without a topology; None where none are on record."""
     data = metadata.get(FLOWS, FLOWS)
     return None if data is None else decode(Flows, data, "flows of the job").flows
+
+
+def state_id_of(metadata: MetadataStore) -> str | None:
+    """The id of the job's state, see `core.state_owners`; None where it has none yet."""
+    data = metadata.get(STATE_ID, STATE_ID)
+    return None if data is None else data.decode()
 
 
 def stored_operators(metadata: MetadataStore) -> tuple[RunOperator, ...] | None:

@@ -19,7 +19,7 @@ from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.retries import Retries
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.driver.shown_rounds import ShownRounds
+from headrace.driver.shown_rounds import ShownRounds, described
 from headrace.driver.system_wait import Answer, when_answered
 from headrace.errors import (
     EndlessTimersError,
@@ -39,6 +39,7 @@ PAUSED = "the other processors of the group, for a pause of all"
 LOG = logging.getLogger("headrace.job")
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
+SHOWN_S = 5.0  # who works on a round for longer reports meanwhile: others take one that is silent for dead
 LONG_SHARE = 0.1  # of that time: a round that takes longer is said to
 
 
@@ -179,14 +180,14 @@ class Generation(ShownRounds):
                 self._engine.cancel(str(planned.id))
             elif lasts_s > LONG_SHARE * bound_s:
                 told = f"which has run for {lasts_s:.0f} s, and is given up after {bound_s:.0f} s"
-                self._waiting_for[name] = f"{_described(runner, planned)}, {told}"
+                self._waiting_for[name] = f"{described(runner, planned)}, {told}"
+            if lasts_s > SHOWN_S:
                 self.publish(runner)
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
     def _loop(self, runner: SubTopologyRunner) -> None:
-        name = runner.sub.name
-        retries, held_back = self._retries(runner), ""
+        name, retries, held_back = runner.sub.name, self._retries(runner), ""
         logged_of(runner.sub.title)
         try:
             while not self._ending.is_set():
@@ -272,18 +273,16 @@ class Generation(ShownRounds):
             return error
 
     def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
-        title = runner.sub.title
-        if pause is not None and self._pauses.is_unsure(title):  # the round before has failed
+        if pause is not None and self._pauses.is_unsure(runner.sub.title):  # the round before has failed
             self._when_answered(runner, "to read what is committed", runner.reload_committed)
-            self._pauses.ended(title)
+            self._pauses.ended(runner.sub.title)
         return self._pauses.rests(runner, pause)
 
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
             self.caught_up.writers_done(runner, time.monotonic())
-        limit = self.caught_up.limit_of(runner) if self.caught_up else None
-        if pause is not None:
-            limit = runner.limit_at(pause.targets)
+        until_caught_up = self.caught_up.limit_of(runner) if self.caught_up else None
+        limit = until_caught_up if pause is None else runner.limit_at(pause.targets)
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
@@ -306,7 +305,7 @@ class Generation(ShownRounds):
         name = runner.sub.name
         self._began_s[name] = time.monotonic()
         self._current[name] = planned
-        self._waiting_for[name] = _described(runner, planned) + (f", after: {retries.trouble}" if retries.trouble else "")
+        self._waiting_for[name] = described(runner, planned) + (f", after: {retries.trouble}" if retries.trouble else "")
         self.publish(runner)  # before it: it may take long
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
@@ -345,10 +344,15 @@ class Generation(ShownRounds):
         self.maintenance.began(runner)
         self._pauses.begins(runner.sub.title)
         summaries = runner.run(planned)
-        if self._stopping.is_set() or not summaries:
+        if self._stopping.is_set():
             return
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
-        runner.commit(planned, summaries)
+        if summaries:
+            runner.commit(planned, summaries)
+        if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
+            self._when_answered(runner, "to read what is committed", runner.reload_committed)
+        if not summaries:
+            return
         if self.caught_up:
             self.caught_up.wrote(runner, summaries)
         self._pauses.ended(runner.sub.title)
@@ -385,7 +389,3 @@ class Generation(ShownRounds):
             self._waiting_for[runner.sub.name] = f"the system: {in_a_line(error.message)}"
 
         return when_answered(what, ask, self._ending, refused)
-
-
-def _described(runner: SubTopologyRunner, planned: PlannedRound) -> str:
-    return f"round {runner.progress.rounds + 1}, {planned.id} in messages"

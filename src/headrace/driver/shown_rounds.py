@@ -15,12 +15,18 @@ from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError
 from headrace.exchange.texts import in_a_line
 
 LOG = logging.getLogger("headrace.job")
 STATUS_S = 0.5
+
+
+def described(runner: SubTopologyRunner, planned: PlannedRound) -> str:
+    """A round as people count them, and by its name in messages."""
+    return f"round {runner.progress.rounds + 1}, {planned.id} in messages"
 
 
 class ShownRounds:
@@ -37,6 +43,7 @@ class ShownRounds:
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self.leader_waits_for = ""  # of a group, where that is this processor and it cannot lead
+        self._has_ended = False
         self.ended_by = ""  # why no rounds run here any more, where that has another reason than that all is done
 
     def inherit_from(self, before: ShownRounds) -> None:
@@ -75,7 +82,7 @@ class ShownRounds:
 
     def publish_end(self, why: str) -> None:
         """Publish of all sub-topologies why no rounds run here any more, in a line."""
-        self.ended_by = in_a_line(why)
+        self.ended_by, self._has_ended = in_a_line(why), True
         for runner in self.runners.values():
             self.publish(runner, force=True)
 
@@ -88,7 +95,7 @@ class ShownRounds:
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
         status |= runner.progress.of_tasks({str(task.name) for task in runner.tasks})
-        status["ended_by"] = self.ended_by
+        status |= {"ended_by": self.ended_by, "has_ended": self._has_ended}
         status["rejected_executors"] = dict(self._engine.rejections())
         try:
             self._store.publish_status(runner.sub.name, status)

@@ -43,6 +43,15 @@ def message_of(error: BaseException) -> str:
         return f"(no message: {type(error).__name__}.__str__ raised {type(another).__name__})"
 
 
+def first_line_of(error: BaseException) -> str:
+    """The same in one line; the name of its class where there is none.
+
+    >>> first_line_of(OSError("no room\\nmore")), first_line_of(MemoryError())
+    ('no room', 'MemoryError')
+    """
+    return message_of(error).partition("\n")[0] or type(error).__name__
+
+
 def traceback_of(error: BaseException, frames: Any) -> str:
     """The traceback from `frames` on, and the error; empty where it was never raised."""
     if error.__traceback__ is None:

@@ -309,6 +309,14 @@ class StateFiles:
         with self._opened(self._path(name)) as sink:
             sink.write(text.encode())
 
+    def mark(self, name: str, text: str) -> None:
+        """Write a small file that counts by its being there, durable when this returns; one that is there stays. `OSError`."""
+        with suppress(FileExistsError), self._create(name) as sink:
+            sink.write(text.encode())
+            sink.flush()
+            if self._local:
+                self._sync(sink.fileno(), self._path(name).rpartition("/")[0])
+
     def note(self, name: str) -> str:
         """What a small file says; empty where there is none. `OSError` where it cannot be read."""
         try:

@@ -10,8 +10,11 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from headrace.core.group.statuses import FRESH_US, processors_at_work
 from headrace.errors import FencedError, JobHeldError
 from headrace.model.commits import DriverLease
+from headrace.model.names import few
+from headrace.ports import CoordinatorStore
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
@@ -68,6 +71,17 @@ def held_since_us(application: str, current: DriverLease | None, since_us: int, 
         f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heartbeat {silent_s:.1f} s ago",
         f"stop it first; if it is dead, this works once its last heartbeat is older than {HEARTBEAT_STALE_US // 1_000_000} s",
     )
+
+
+def refuse_beside_group(application: str, store: CoordinatorStore, now_us: int) -> None:
+    """`JobHeldError` while processors of a group work whose leader was lost: another one is about to lead them."""
+    working = [] if store.grants() is None else processors_at_work(store.status(), now_us)
+    if working:
+        wait_s = FRESH_US // 1_000_000
+        raise JobHeldError(
+            f"application {application!r} is run by a group, of which these processors work: {few(working)}",
+            f"stop them first; if they are dead, this works once none has reported for {wait_s} s",
+        )
 
 
 def fenced(application: str, epoch: int, current: object) -> FencedError:

@@ -25,7 +25,8 @@ from headrace.adapters.lmdb.entries import META_DB, Build, Meta, packed
 from headrace.errors import DEFECT, DiskFullError, StateError, StoreDamagedError
 from headrace.state_files.batches import db_of
 
-DATA_FILE = "data.mdb"
+DATA_FILE, _LOCK_FILE = "data.mdb", "lock.mdb"
+_LOCK_BYTES = 8192  # its head, and a hundred readers
 MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full
 _DATABASES_MAX = 64
 _READERS_MAX = 1024
@@ -261,7 +262,9 @@ def _close_removed() -> None:
 
 
 def _opened(folder: Path) -> Environment:
-    folder.mkdir(parents=True, exist_ok=True)
+    with damage_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _reserve_lock_file(folder / _LOCK_FILE)
     map_bytes = MAP_BYTES
     with suppress(OSError):
         map_bytes = max(map_bytes, 2 * (folder / DATA_FILE).stat().st_size)
@@ -276,6 +279,18 @@ def _opened(folder: Path) -> Environment:
             writemap=False,  # a stray write of the process must not reach the file
         )
     return Environment(folder, opened, os.getpid())
+
+
+def _reserve_lock_file(path: Path) -> None:
+    """Have the pages on the disk that LMDB maps and writes to: where a full disk has none the kernel ends the process (SIGBUS).
+    Only before this process has it open: to close a file gives up the locks that LMDB has on it."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(file, 0, _LOCK_BYTES)
+    finally:
+        os.close(file)
 
 
 def _forget_those_of_the_parent() -> None:

@@ -23,7 +23,7 @@ def remove_former_stores(root: Path, tasks: Collection[TaskName]) -> int:
     a process uses stay, a stopped one perhaps."""
     removed = 0
     factors = {task.whole: _factor(task) for task in tasks}
-    for place in list(root.iterdir()):
+    for place in list(root.iterdir()) if root.is_dir() else ():
         former = _task_of(place)
         if former is None or factors.get(former.whole, _factor(former)) == _factor(former):
             continue

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.building import Progress, StoreBuild, no_progress
-from headrace.adapters.lmdb.environments import DATA_FILE, Environment
+from headrace.adapters.lmdb.environments import DATA_FILE, Environment, damage_named
 from headrace.adapters.lmdb.ownership import owned, owned_now
 from headrace.adapters.lmdb.scanning import check_entries, check_structure
 from headrace.adapters.lmdb.store import TaskStore
@@ -75,7 +75,8 @@ def prepare_task_store(
     another process has the folder."""
     folder = folder.absolute()
     refuse_network_file_system(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with damage_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     with owned_now(folder) as is_ours:
         if not is_ours:
             raise StateError(

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.adapters.common.lease_holder import stat_fields
+from headrace.adapters.lmdb.environments import damage_named
 from headrace.errors import StateError
 
 LOCK_FILE = "owner"
@@ -61,21 +62,46 @@ def owned_now(folder: Path) -> Iterator[bool]:
 
 
 def remove_owned(folder: Path) -> None:
-    """Remove a folder that this process owns. The lock file last: who makes another one finds no store beside it."""
-    for path in [path for path in folder.iterdir() if path.name != LOCK_FILE]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    (folder / LOCK_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # another process has begun there
-        folder.rmdir()
+    """Remove a folder that this process owns, as far as that can be. The lock file last: who makes another one finds no store
+    beside it."""
+    with suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.name != LOCK_FILE]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (folder / LOCK_FILE).unlink()
+        folder.rmdir()  # fails where another process has begun there
 
 
 def _unlock(lock: int) -> None:
     """By name: a child that was forked meanwhile has the descriptor too, and closing it here would not be enough."""
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
+
+
+def used_place(folder: Path) -> Path:
+    """What an opening of `folder` would own now: it, or where others hold it the first sibling that is free, which need not be
+    there yet. Changes nothing. Without siblings no lock is tried: that an opening makes the first one is not foreseen."""
+    if not os.path.exists(_sibling(folder, 1)):
+        return folder
+    places = (_sibling(folder, number) for number in range(_SIBLINGS_MAX))
+    return next((place for place in places if not _is_held(place)), folder)
+
+
+def _is_held(place: Path) -> bool:
+    try:
+        lock = os.open(f"{place}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _sibling(folder: Path, number: int) -> Path:
@@ -101,7 +127,7 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
                 return None, f"process {holder}, which is stopped"
             continue
         if _is_current(lock, f"{place}/{LOCK_FILE}"):
-            _sign(lock)
+            _sign(place, lock)
             return lock, None
         os.close(lock)
     return None, f"process {holder}, which is running"
@@ -110,22 +136,27 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
 def _opened(place: Path) -> int | None:
     """A descriptor of the lock file in `place`, which is made if need be; None if an owner of the first folder removes it."""
     path, flags = f"{place}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        place.mkdir(parents=True, exist_ok=True)
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        return None
+    with damage_named(place):
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            place.mkdir(parents=True, exist_ok=True)
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            return None
 
 
-def _sign(lock: int) -> None:
-    """Write this process's id into the lock file, for those who find it locked."""
-    name = f"{os.getpid()}\n".encode()
-    if os.pread(lock, 32, 0) != name:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, name, 0)
+def _sign(place: Path, lock: int) -> None:
+    """Write this process's id into the lock file of `place`, for those who find it locked; where that fails it is unlocked."""
+    name = f"{os.getpid():<15}\n".encode()  # always as long: written over another one it needs no room on a full disk
+    try:
+        if os.pread(lock, 32, 0) != name:
+            with damage_named(place):
+                os.pwrite(lock, name, 0)
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def _is_current(lock: int, path: str) -> bool:

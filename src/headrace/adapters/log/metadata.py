@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.adapters.log.catalog import Catalog
+from headrace.codec.job_records import STATE_ID
 from headrace.ports import MetadataStore
 
 _PUT = "INSERT INTO metadata VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
@@ -74,8 +75,9 @@ def write(
 
 
 def forget(db: sqlite3.Connection, application: str) -> None:
-    """Delete all that there is of an application, inside the caller's transaction."""
-    db.execute("DELETE FROM metadata WHERE substr(namespace, 1, ?) = ?", (len(application) + 1, f"{application}/"))
+    """Delete all that there is of an application but the id of its state, inside the caller's transaction."""
+    deleted = "DELETE FROM metadata WHERE substr(namespace, 1, ?) = ? AND namespace != ?"
+    db.execute(deleted, (len(application) + 1, f"{application}/", _place(application, STATE_ID)))
 
 
 def _place(application: str, namespace: str) -> str:

@@ -10,7 +10,7 @@ from headrace.core.metrics.phases import ROUNDS_KEPT
 
 FRESH_US = 15_000_000  # what a processor has published that much before the newest is of one that is not there any more
 _SUMMED = ("records", "records_per_s", "records_written", "known_failures")
-_OF_EACH = ("updated_us", "records", "waiting_for", "ended_by")
+_OF_EACH = ("updated_us", "records", "waiting_for", "ended_by", "has_ended")
 _COUNTED = ("counters", "counters_of_all_runs")
 _BY = "@"  # between a sub-topology and the processor that has published; no name has it
 
@@ -35,6 +35,13 @@ def joined_statuses(published: Mapping[str, Status]) -> dict[str, Status]:
         title, is_shared, processor = name.partition(_BY)
         shares.setdefault(title, {})[processor if is_shared else None] = status
     return {title: _joined(mine) for title, mine in sorted(shares.items())}
+
+
+def processors_at_work(statuses: Mapping[str, Status], now_us: int) -> list[str]:
+    """The processors of a group that have reported lately, and that their rounds have not ended: by the joined statuses. They
+    work whoever leads, also while a leader that was lost has no follower yet."""
+    reports = (report for status in statuses.values() for report in status.get("processors", {}).items())
+    return sorted({id_ for id_, one in reports if now_us - (one["updated_us"] or 0) <= FRESH_US and not one.get("has_ended")})
 
 
 def _joined(shares: Mapping[str | None, Status]) -> Status:

@@ -95,6 +95,7 @@ class GroupCoordinator:
         sign()
         self._has_planned = goes_on and self._store.job_model() is not None
         self._say(f"this processor leads the group, under epoch {self._epoch}")
+        self._maintenance.leave_note(self._epoch)
         if self._has_planned:
             self._planned(None)
         else:

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Collection
 
 from headrace.core.group.grants import numbers_in_force
+from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import StateGarbage
+from headrace.driver.maintenance.state_notes import StateNotes
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.errors import UnavailableError
@@ -33,22 +35,37 @@ class GroupMaintenance:
     ) -> None:
         self._plans, self._files, self._locality, self._by, self._holding = plans, files, locality, by, holding
         self._backend = plans.planner.backend
+        self._application = plans.planner.topology.application
+        self._notes = StateNotes(files, self._application, self._backend.system.metadata_store(self._application))
         self._plan: JobPlan | None = None
         self._maintenance: Maintenance | None = None
         self._has_leftovers = False
 
+    def leave_note(self, epoch: int) -> None:
+        """Say whose the state files are, before any processor of this leadership writes one; see `StateNotes.leave`.
+        `UnavailableError` where their folder does not answer."""
+        if any(map(has_state, sub_topologies_of(self._plans.planner.topology))):
+            try:
+                self._notes.leave(self._backend.store, epoch, lambda: self._garbage().named())
+            except OSError as error:
+                raise UnavailableError(f"state_uri cannot be written: {error}", "it is tried again") from None
+
     def begin(self, epoch: int) -> None:
         """Of a leadership that has no plan yet: delete what the runs before have left. Where that cannot be, its plan does."""
-        application, store = self._plans.planner.topology.application, self._backend.store
-        garbage = StateGarbage(self._files, application)
+        store = self._backend.store
         try:
             self._plans.fence_others(epoch)
-            garbage.committed(None, store.checkpoints().values())
-            versions = versions_of(self._backend.system.metadata_store(application))
-            garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
-            garbage.collect_orphans(lambda: store.check_epoch(epoch), self._in_force)
+            self._garbage().collect_orphans(lambda: store.check_epoch(epoch), self._in_force)
         except (OSError, UnavailableError) as error:  # one that sleeps in a transaction, say: it is fenced soon
             LOG.info("state files of rounds that never committed are deleted later: %s", getattr(error, "message", error))
+
+    def _garbage(self) -> StateGarbage:
+        """Of what is committed now."""
+        garbage = StateGarbage(self._files, self._application, is_alone=self._notes.is_alone)
+        garbage.committed(None, self._backend.store.checkpoints().values())
+        versions = versions_of(self._backend.system.metadata_store(self._application))
+        garbage.hold(version.checkpoint for kept in versions.values() for version in kept)
+        return garbage
 
     def planned(self, plan: JobPlan, clock_us: Callable[[], int], pause_of: Callable[[str | None], int | None]) -> None:
         """This plan is in force from now on, or others have grants under it."""

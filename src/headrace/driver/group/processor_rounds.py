@@ -98,7 +98,7 @@ class ProcessorRounds:
         match step.work:
             case Work.ROUNDS:
                 assert step.grant is not None
-                is_new = self._grant is None or self._grant.number != step.grant.number  # its former number may not be there any more
+                is_new = self._grant is None or self._grant.number != step.grant.number  # its former number may go
                 if self.generation is None or is_new or self._has_other_streams():
                     self._begin(step.grant)
             case Work.HEARS:

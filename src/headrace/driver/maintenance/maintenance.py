@@ -18,11 +18,14 @@ from headrace.core.rewind.state_history import RetentionPolicy
 from headrace.core.rounds.purging import lowest_positions, purge_offsets
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
+from headrace.driver.maintenance.state_notes import StateNotes
 from headrace.driver.maintenance.state_versions import KeptTasks, Past, StateVersions, versions_of
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.task_positions import by_ssp
+from headrace.environment import write_advice
+from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -49,7 +52,8 @@ class Maintenance:
         application = plan.topology.application
         metadata = self._system.metadata_store(application)
         spared = files_before_repairs(self._store, metadata, files, application, plan.epoch)
-        self._garbage = StateGarbage(files, application, spared)
+        self._notes = StateNotes(files, application, metadata)
+        self._garbage = StateGarbage(files, application, spared, self._notes.is_alone)
         for sub in plan.subs:  # what a first commit replaces are the files of these
             self._garbage.committed(sub.name, [plan.checkpoints[task] for task in _tasks(plan, sub)])
         by_cuts = going_by_cuts(edges_of(plan.subs))
@@ -75,7 +79,13 @@ class Maintenance:
         return self._plan.subs
 
     def clear_up(self) -> None:
-        """At a start, when no round runs: remove what drivers before have left."""
+        """At a start, when no round runs: say whose the state files are, and remove what drivers before have left. `StateError`
+        where their folder cannot be written."""
+        if any(map(has_state, self._plan.subs)):
+            try:
+                self._notes.leave(self._store, self._plan.epoch, self._garbage.named)
+            except OSError as error:
+                raise StateError(f"state_uri cannot be written: {error}", write_advice(error)) from None
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self.reclaim()
 

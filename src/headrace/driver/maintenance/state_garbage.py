@@ -40,11 +40,18 @@ class StateGarbage:
     """Deletes what the current checkpoints and the held ones do not name any more. Threads may share it.
 
     A checkpoint is held before it is stored as a kept version, and until it is known to be dropped: so every stored version
-    names files that are there, whenever this process ends. `spared` are files that are never deleted here.
+    names files that are there, whenever this process ends. `spared` are files that are never deleted here. `is_alone`: whether
+    all files that are listed are of this application; where another's are among them only what was named is deleted.
     """
 
-    def __init__(self, files: StateFiles, application: str, spared: frozenset[str] = frozenset()) -> None:
-        self._files, self._application, self._spared = files, application, spared
+    def __init__(
+        self,
+        files: StateFiles,
+        application: str,
+        spared: frozenset[str] = frozenset(),
+        is_alone: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._files, self._application, self._spared, self._is_alone = files, application, spared, is_alone
         self._current: dict[str | None, tuple[Checkpoint, ...]] = {}  # by sub-topology
         self._live: dict[str | None, frozenset[str]] = {}  # the files of these
         self._held: frozenset[str] = frozenset()  # files of held checkpoints
@@ -56,16 +63,23 @@ class StateGarbage:
 
         `still_ours` raises if another driver has taken the application. Asked after the files were listed: so nothing
         in the list is a successor's, whatever happens to us after that, and names are never used again. Else a driver
-        that was stopped and wakes would delete what its successor wrote.
+        that was stopped and wakes would delete what its successor wrote. Whose the files are is asked after the list, too:
+        who writes there leaves a note before.
         """
-        with self._lock:
-            live = self._held.union(*self._live.values())
+        live = self.named()
         found = self._files.list(self._application)  # first: a grant that comes into force later has none of these
         unneeded = orphans(found, live | self._spared, in_force())
+        if unneeded and not self._is_alone():
+            return 0
         if unneeded:
             still_ours()
         self.delete(unneeded)
         return len(unneeded)
+
+    def named(self) -> frozenset[str]:
+        """All files that the current checkpoints name, and the held ones."""
+        with self._lock:
+            return self._held.union(*self._live.values())
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
         """After a commit of a sub-topology: `checkpoints` are all of its current ones."""

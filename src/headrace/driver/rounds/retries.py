@@ -52,7 +52,7 @@ class Retries:
         else:
             delay_s = self._delay_s(planned, failure)
         self._ended.wait(delay_s)
-        self._answered("to read what is committed", self._runner.reload_committed)
+        self._answered("to read what is committed", self._runner.reload_failed)
 
     def _delay_of_wait_s(self, planned: PlannedRound, failure: UnavailableError) -> float:
         now_s, most_s = time.monotonic(), system_wait.SYSTEM_WAIT_S

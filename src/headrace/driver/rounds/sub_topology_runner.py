@@ -65,6 +65,7 @@ class SubTopologyRunner:
         self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped, plan.records)
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
+        self.has_unknown = False  # whether containers of its last round may have committed, or still may, without a word
         self.terms, self._epoch = terms, plan.epoch
         self._arrived: dict[TaskName, LocationId] = {}  # tasks that have committed for the first time, and where
         self._containers = {one.lane: one for one in self.model.containers}
@@ -172,10 +173,11 @@ class SubTopologyRunner:
 
     def _accepted(self, planned: PlannedRound, summaries: list[Summary]) -> list[Summary]:
         """Those of the containers that have taken part. One that Spark ran at another location than its own has declined, and
-        so has one whose stores lack much of their state: that is restored now. Of one whose location was lost nothing is known:
-        if it has committed all the same, its next round finds that, and fails (protocol.md 8)."""
+        so has one whose stores lack much of their state: that is restored now. Of one whose location was lost nothing is known;
+        and before one was run elsewhere, another attempt of it may have committed."""
         self.meter.answered(summaries, time.monotonic())
         declined = [summary for summary in summaries if summary.has_declined]
+        self.has_unknown = any(summary.lost or summary.declined is not None for summary in declined)
         if not declined:
             return summaries
         self.progress.count(Counter("containers_lost" if one.lost else "containers_declined" for one in declined))
@@ -275,10 +277,15 @@ class SubTopologyRunner:
         except StreamNotFoundError:
             return None
 
-    def reload_committed(self) -> None:
-        """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
-        self.planner.invalidate()
+    def reload_failed(self) -> None:
+        """After a round that has failed: `reload_committed`."""
         self.meter.failed(time.monotonic())
+        self.reload_committed()
+
+    def reload_committed(self) -> None:
+        """What is committed is what counts, if it is still ours; `FencedError` if it is not. No attempt of before commits any
+        more."""
+        self.planner.invalidate()
         if self._handovers is not None:
             self._handovers.invalidate()
         self._check_epoch(self._epoch)

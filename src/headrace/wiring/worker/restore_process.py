@@ -18,7 +18,7 @@ from headrace.adapters.lmdb import prepare_task_store
 from headrace.adapters.lmdb.building import BuildProgress
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, StoresToRestore, decoded_stores_to_restore
-from headrace.exchange.texts import message_of
+from headrace.exchange.texts import first_line_of
 from headrace.model.tasks import TaskName
 from headrace.state_files.files import StateFiles, task_folder_of
 from headrace.wiring.folders import check_sign
@@ -66,7 +66,7 @@ class _Restore:
                 self._done[task] = RestoredStore(task, sum(file.counted_bytes for file in head.files), entries)
             self._say(is_done=True)
         except Exception as error:
-            self._say(error=message_of(error).partition("\n")[0] or type(error).__name__)
+            self._say(error=first_line_of(error))
 
     def _restore(self, task: str, files: StateFiles) -> None:
         before = self._read_bytes

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from headrace.adapters.common import lease_holder as holders
+from headrace.adapters.lmdb.ownership import used_place
 from headrace.adapters.lmdb.store_status import held_state
 from headrace.core.keys.heads import files_to_read, lacks_last_delta
 from headrace.exchange.messages import ContainerPlan
@@ -23,12 +24,18 @@ from headrace.exchange.store_restoring import (
     encoded_answer,
     encoded_stores_to_restore,
 )
+from headrace.exchange.texts import first_line_of
 from headrace.model.checkpoint import Head, StateFile
 from headrace.state_files.files import task_folder_of
 from headrace.wiring.worker.location import local_folder_of, location_of
 from headrace.wiring.worker.restore_folder import RestoreFolder
 
 _MODULE = "headrace.wiring.worker.restore_process"
+_STARTS_MAX = 3  # in a row, without coming further
+_DIED = (
+    f"expected a last word of the process that restores, found that {_STARTS_MAX} in a row ended without one and came no "
+    "further; see the log of the worker there, and the kernel's, which may have killed them for their memory"
+)
 
 
 def missing_bytes(plan: ContainerPlan, application: str) -> dict[str, int]:
@@ -54,7 +61,7 @@ def _missing(root: str, application: str, heads: Mapping[str, Head], *, is_last_
 
 
 def _missing_files(folder: Path, head: Head, boot_id: str, is_last_applied: bool) -> tuple[StateFile, ...]:
-    held = held_state(folder, boot_id)
+    held = held_state(used_place(folder), boot_id)
     if held is None:
         return head.files
     if not is_last_applied and lacks_last_delta(head, held.identity):
@@ -93,8 +100,16 @@ class RestoreProcesses:
         self._lock = threading.Lock()
 
     def answered(self, asked: StoresToRestore, parent: int) -> RestoreAnswer:
-        """How far it is; the process is started where none is at work. One that is at work for another plan ends first."""
-        folder, token = RestoreFolder(asked.local_store_dir, asked.application, asked.sub_topology, asked.lane), asked.token
+        """How far it is; the process is started where none is at work. One that is at work for another plan ends first. What
+        keeps this worker from that, as a full disk does, is the restore's error."""
+        folder = RestoreFolder(asked.local_store_dir, asked.application, asked.sub_topology, asked.lane)
+        try:
+            return self._answered(asked, folder, parent)
+        except OSError as error:
+            return RestoreAnswer(token=asked.token, error=f"{folder.path}: {first_line_of(error)}")
+
+    def _answered(self, asked: StoresToRestore, folder: RestoreFolder, parent: int) -> RestoreAnswer:
+        token = asked.token
         if not asked.is_wanted:
             folder.end(token)
             return RestoreAnswer()
@@ -107,6 +122,12 @@ class RestoreProcesses:
             if is_known and (answer.is_done or answer.error):
                 folder.forget()  # where this answer is lost it is looked at once more
                 return answer
+            if lock is not None:
+                starts = folder.starts().one_more(token, sum(store.done_bytes for store in answer.stores if is_known))
+                if starts.count > _STARTS_MAX:
+                    folder.forget()
+                    return structs.replace(answer if is_known else RestoreAnswer(token=token), error=_DIED)
+                folder.write_starts(starts)
             folder.want(token)
             if lock is not None:
                 self._start(asked, lock, parent)
