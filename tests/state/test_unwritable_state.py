@@ -84,9 +84,9 @@ def test_rounds_are_tried_again_until_state_can_be_written(
         tries.append(name)
         raise OSError(code, os.strerror(code), name)
 
+    job = started(counting(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(StateFiles, "_create", refuses)
-        job = started(counting(tmp_path))
         send(tmp_path)
         waited(lambda: len(tries) > 2, job)
         waited(lambda: "another try, for " in (told := source_of(job)["waiting_for"]) and found in told, job)
@@ -101,9 +101,9 @@ def test_what_can_never_be_written_ends_the_job_with_its_error(tmp_path: Path, m
     def refuses(files: StateFiles, name: str) -> Any:
         raise OSError("When creating key 'x' in bucket 'y': AWS Error ACCESS_DENIED")
 
+    job = started(counting(tmp_path))
     monkeypatch.setattr(StateFiles, "_create", refuses)
     monkeypatch.setattr(system_wait, "SYSTEM_WAIT_S", 0.3)
-    job = started(counting(tmp_path))
     send(tmp_path)
     with pytest.raises(StorageError, match=r"state_uri .*/state: on host .*AWS Error ACCESS_DENIED; rounds") as ended:
         job.wait(60)
