@@ -3,6 +3,7 @@ Python and Java in `sh`."""
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
@@ -23,6 +24,7 @@ JAVA_LEAST = 17
 JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
 
 _JAVA_HINT = f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _VERSION = re.compile(r'version "([^"]+)"')
 
 
@@ -75,22 +77,49 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace"
 
 
-def checked_folder(path: Path | str, purpose: str) -> Path:
-    """Make the folder `path` if it is absent and try it with a file; gives its absolute path. `SetupError` naming path, purpose
-    and the reason if it cannot be made or written. Nothing is left behind in it."""
+def checked_folder(path: Path | str, purpose: str, trial: bytes = b"") -> Path:
+    """Make the folder `path` if it is absent and try it with a file that holds `trial`; gives its absolute path. `SetupError`
+    naming path, purpose and the reason if it cannot be made or written. Nothing is left behind in it."""
     folder = Path(path).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".headrace-check-"):
-            pass
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".headrace-check-") as file:
+            file.write(trial)
     except OSError as error:
-        # mkdir of a folder below a plain file says NotADirectory, of one that is a plain file FileExists
-        reason = "it is a file" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
-        raise SetupError(
-            f"folder {folder} for {purpose} cannot be written: {reason}",
-            "choose another folder, or make this one writable for the user who runs Headrace",
-        ) from None
+        reason = write_refusal(error, folder)
+        raise SetupError(f"folder {folder} for {purpose} cannot be written: {reason}", write_advice(error)) from None
     return folder
+
+
+def write_refusal(error: OSError, folder: Path) -> str:
+    """Why a folder of this machine, or a file in it, cannot be written; of a full disk with what is left of it."""
+    if error.errno == errno.ENOSPC:
+        return f"the disk is full{_left_at(folder)}"
+    if error.errno == errno.EDQUOT:
+        return "the disk is full for this user, whose quota is used up"
+    # mkdir of a folder below a plain file says NotADirectory, of one that is a plain file FileExists
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and folder.is_file():
+        return "it is a file"
+    return error.strerror.lower() if error.strerror else str(error)
+
+
+def write_advice(error: OSError) -> str:
+    """What to do where a folder cannot be written."""
+    if error.errno in DISK_FULL:
+        return "make room there, or choose a folder on a larger disk"
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return "choose another folder: a file is where one is to be"
+    return "choose another folder, or make this one writable for the user who runs Headrace"
+
+
+def _left_at(folder: Path) -> str:
+    """How much room is left on the disk of a folder, which may be absent; empty where that is not known."""
+    try:
+        found = os.statvfs(next(one for one in (folder, *folder.parents) if one.exists()))
+    except OSError:
+        return ""
+    files = f" and {found.f_favail:,} files" if found.f_files else ""  # some file systems do not count them
+    return f": it has room for {found.f_bavail * found.f_frsize / 1e6:,.1f} MB{files}"
 
 
 def _java_path(environ: Mapping[str, str]) -> tuple[Path, str]:

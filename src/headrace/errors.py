@@ -108,8 +108,7 @@ class RecordError(HeadraceError):
         self.error_class, self.error_message, self.user_traceback = error_class, error_message, user_traceback
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return f"{safe_text(self.user_traceback.rstrip())}\n\n{text}" if self.user_traceback else text
+        return _behind(self.user_traceback, super().__str__())
 
 
 class OutOfRangeError(HeadraceError):
@@ -180,7 +179,15 @@ class FencedError(HeadraceError):
 
 
 class RoundFailedError(HeadraceError):
-    """A round failed again and again; nothing of it was committed."""
+    """A round failed again and again; nothing of it was committed. `user_traceback`: of what was raised in a container and is
+    no error of Headrace's; else empty."""
+
+    def __init__(self, message: str, hint: str | None = None, *, user_traceback: str = "") -> None:
+        super().__init__(message, hint)
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        return _behind(self.user_traceback, super().__str__())
 
 
 class EndlessTimersError(RoundFailedError):
@@ -193,6 +200,11 @@ class RegistryError(HeadraceError):
 
 class WaitTimeoutError(HeadraceError, TimeoutError):
     """Something that was waited for did not come within its bound."""
+
+
+def _behind(trace: str, text: str) -> str:
+    """The text of an error behind its traceback, if it has one."""
+    return f"{safe_text(trace.rstrip())}\n\n{text}" if trace else text
 
 
 def hint_of_missing(name: str, names: Iterable[str], create: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from chaos.usual_job import usual
 from chaos.world import SeededWorld
-from headrace.driver import generation
+from headrace.driver.rounds import retries
 from headrace.errors import RoundFailedError, WaitTimeoutError
 from headrace.exchange import fault_injection as steps
 from support import world as worlds
@@ -46,7 +46,7 @@ def test_a_start_that_fails_gives_the_application_back(run: Run, monkeypatch: py
 def test_a_round_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 2)
     traps = [steps._Trap("raise", "log", 4, count, None) for count in range(1, 50)]
     monkeypatch.setattr(steps, "_traps", traps)
     job = started(run)

@@ -21,8 +21,8 @@ from headrace.adapters.lmdb.store_status import read_status
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.documents import decode
-from headrace.driver import generation
 from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.rounds import retries
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
 from headrace.exchange.engine import ContainerWork, EngineFailure
@@ -125,7 +125,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def own_store(self: LogSystem, application: str, exactly_once: bool) -> OwnStore:
         return OwnStore(self._catalog, application)
 
-    monkeypatch.setattr(generation, "FAILURES_MAX", 50)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 50)
     original = LogSystem.job_store
     monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *how: own_store(s, a, *how) if how else original(s, a))
     monkeypatch.setattr(worker, "ports_of", lambda plan, program, report, fetched: OwnPorts(plan, program, report))

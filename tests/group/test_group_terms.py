@@ -102,6 +102,7 @@ def test_what_is_well_set_is_not_refused(tmp_path: Path) -> None:
         ({"local_store_dir": None}, hr.ConfigError, "is '.headrace/stores': in a group expected an absolute path"),
         ({"local_store_dir": "stores"}, hr.ConfigError, "local_store_dir is 'stores': in a group"),
         ({"local_store_dir": "/dev/null/stores"}, hr.SetupError, "/dev/null/stores for the local stores"),
+        ({"state_uri": __file__}, hr.SetupError, ".py for the state files (state_uri) cannot be written: it is a file"),
         ({"state_uri": None}, hr.ConfigError, "state_uri is not set: in a group"),
         ({"state_uri": "state"}, hr.ConfigError, "state_uri 'state': in a group expected an absolute path or a URI"),
         ({"containers": 1}, hr.NotSupportedError, "containers is 1: in a group each slot of a processor is a container"),

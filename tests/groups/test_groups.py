@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import time
 from typing import Any
@@ -18,10 +20,12 @@ from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.commands import application as commands
 from headrace.codec.job_records import history_of
 from headrace.core.group.state import Registration
+from headrace.driver import system_wait
 from headrace.driver.group import group_job
-from headrace.errors import JobHeldError, UnavailableError
+from headrace.errors import JobHeldError, StorageError, UnavailableError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind
+from headrace.state_files.files import StateFiles
 from headrace.wiring.worker import entry
 from headrace.worker.inline_engine import InlineEngine
 
@@ -133,6 +137,28 @@ def started_here(group: Group, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(InlineEngine, "run", InlineEngine.run)  # which `engine_of` replaces
     monkeypatch.setattr(entry, "ports_of", entry.ports_of)
     return wiring.start(application(run), engine=engine_of(run))
+
+
+def test_one_that_can_write_no_state_waits_says_so_and_ends(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = started_here(group, monkeypatch)
+    group.await_shares("a")
+
+    def refuses(files: StateFiles, name: str) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFiles, "_create", refuses)
+        group.send(40)
+        group.until(lambda: "another try, for " in (told := group.shown_waiting_for("source", "a")) and "disk is full" in told)
+        patch.setattr(system_wait, "SYSTEM_WAIT_S", 0.5)
+        with pytest.raises(StorageError, match=r"state_uri .* the disk is full.* rounds were tried again") as ended:
+            job.wait(60)
+    assert type(ended.value) is StorageError, "a group would wait for an `UnavailableError` once more"
+    assert "the disk is full" in group.seen_to_have_ended()["a"]
+    group.start("a")
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 80
 
 
 @pytest.mark.soak

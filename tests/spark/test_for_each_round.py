@@ -17,8 +17,7 @@ import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.spark.engine import SparkEngine
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
-from headrace.driver import generation
-from headrace.driver.rounds import round_planner
+from headrace.driver.rounds import retries, round_planner
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.exchange.engine import EngineFailure
 from headrace.testing import Driver
@@ -134,7 +133,7 @@ def test_a_round_of_which_a_part_was_committed_is_ended_without_the_function(
         return made
 
     world.produce(20)
-    monkeypatch.setattr(generation, "FAILURES_MAX", 1)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 1)
     with monkeypatch.context() as patched:
         patched.setattr(SparkEngine, "run", only_the_first)
         with pytest.raises(RoundFailedError, match="the other container is gone"):
@@ -156,7 +155,7 @@ def test_a_function_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on_wi
         given(df, round_id)
         raise ValueError("the warehouse is closed")
 
-    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 2)
     log_world.produce(10)
     app = log_world.app()
     log_world.items(app).for_each_round(fails, name="report")

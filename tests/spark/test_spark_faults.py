@@ -16,6 +16,7 @@ from chaos.usual_job import usual
 from chaos.world import SeededWorld
 from headrace.driver import generation
 from headrace.driver import job as jobs
+from headrace.driver.rounds import retries
 from headrace.errors import RoundFailedError
 from support.checker import KillReport
 from support.children import Children, wait_until_stopped
@@ -124,7 +125,7 @@ def test_stop_in_the_middle_of_a_round_drops_it_whole(world: Any, tmp_path: Path
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_job(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 2)
 
     def deadly(record: Any) -> Any:
         if record.value == 13:

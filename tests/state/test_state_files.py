@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import StateError
+from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.state_files import files as state_files
 from headrace.state_files.batches import batches_of, binary_array
@@ -90,7 +90,7 @@ def test_what_cannot_be_made_durable_is_said_before_it_counts(
 
     write_together(1)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UnavailableError, match=f"{files.uri}: on host .* in {files.uri}: the disk is full: it has room"):
         write_together(2)
     monkeypatch.undo()
     write_together(3)

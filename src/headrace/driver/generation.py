@@ -16,6 +16,7 @@ from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
+from headrace.driver.rounds.retries import Retries
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.shown_rounds import ShownRounds, described
@@ -28,15 +29,14 @@ from headrace.errors import (
     StoreDamagedError,
     UnavailableError,
 )
-from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
-from headrace.exchange.errors import engine_loss, worker_death
+from headrace.exchange.engine import EngineFailure
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.json_logs import logged_as, logged_of
+from headrace.exchange.texts import in_a_line
 
 DEAD_LETTERS = "dead_letters"  # the counter
 PAUSED = "the other processors of the group, for a pause of all"
 LOG = logging.getLogger("headrace.job")
-FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TOGETHER_S = 10.0  # for so long tasks that are to be merged are brought together, before the change waits
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 SHOWN_S = 5.0  # who works on a round for longer reports meanwhile: others take one that is silent for dead
@@ -98,7 +98,7 @@ class Generation(ShownRounds):
 
     def _stop_alone(self, name: str | None, error: HeadraceError) -> None:
         self.stopped_by[name] = error
-        self._waiting_for[name] = f"stopped: {error.message}"
+        self._waiting_for[name] = f"stopped: {in_a_line(error.message)}"
         LOG.error("sub-topology %s has stopped, the others keep running: %s", self.runners[name].sub.title, error)
         self._done[name].set()
         self.publish(self.runners[name], force=True)
@@ -187,7 +187,7 @@ class Generation(ShownRounds):
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
     def _loop(self, runner: SubTopologyRunner) -> None:
-        name, failures, held_back = runner.sub.name, 0, ""
+        name, retries, held_back = runner.sub.name, self._retries(runner), ""
         logged_of(runner.sub.title)
         try:
             while not self._ending.is_set():
@@ -208,7 +208,7 @@ class Generation(ShownRounds):
                 published = planned is None and self.publish(runner)
                 if planned is not None:
                     with logged_as(planned.id):
-                        failures = 0 if self._try(runner, planned, failures) else failures + 1
+                        self._try(runner, planned, retries)
                 elif self._slowed_by.get(name):
                     self._wait(name, self._slowed_by[name], self._pace.trigger_s)
                 elif self._ending.is_set() or (self.caught_up and self.caught_up.reached(runner, time.monotonic())):
@@ -245,7 +245,7 @@ class Generation(ShownRounds):
                 continue
             LOG.info("round %s brings the tasks of sub-topology %s together", planned.id, runner.sub.title)
             with logged_as(planned.id):
-                if not self._try(runner, planned, 0):
+                if not self._try(runner, planned, self._retries(runner)):
                     return
 
     def _wait(self, name: str | None, what: str, seconds: float) -> None:
@@ -293,27 +293,38 @@ class Generation(ShownRounds):
             self.caught_up.progressed(runner)
         return planned
 
-    def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
+    def _retries(self, runner: SubTopologyRunner) -> Retries:
+        def say(what: str) -> None:
+            self._waiting_for[runner.sub.name] = what
+            self.publish(runner, force=True)  # the next round may take long
+
+        return Retries(runner, self._ending, partial(self._when_answered, runner), say)
+
+    def _try(self, runner: SubTopologyRunner, planned: PlannedRound, retries: Retries) -> bool:
         """Run and commit a round; False if it failed in a way that another try may fix."""
         name = runner.sub.name
         self._began_s[name] = time.monotonic()
         self._current[name] = planned
-        self._waiting_for[name] = described(runner, planned)
+        self._waiting_for[name] = described(runner, planned) + (f", after: {retries.trouble}" if retries.trouble else "")
         self.publish(runner)  # before it: it may take long
         try:
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
                 self._run_known(runner, planned)
+            retries.committed()
             return True
         except EndlessTimersError:
             raise
-        except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
+        except (EngineFailure, RoundFailedError, StoreDamagedError, UnavailableError) as failure:
             runner.stop_round(planned)
             if self.caught_up:
                 self.caught_up.failed()
-            if self._stopping.is_set() or self._finds_poison_records(runner, planned, failure):
+            if self._stopping.is_set():
                 return True
-            self._retry_or_raise(runner, planned, failures, failure)
+            if self._finds_poison_records(runner, planned, failure):
+                retries.committed()
+                return True
+            retries.again(planned, failure)
             return False
         finally:
             self._whole_rounds.ended(name)
@@ -371,30 +382,10 @@ class Generation(ShownRounds):
             LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
 
-    def _retry_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
-        reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
-        if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
-            raise engine_loss(planned.id, reason)
-        hint = "nothing of it was committed; what was committed before stays"
-        if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
-            reason, advice = worker_death(runner.sub.title, planned.ranges, reason)
-            hint = f"{hint}; {advice}"
-        if failures + 1 >= FAILURES_MAX:
-            raise RoundFailedError(f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint) from (
-                failure if isinstance(failure, HeadraceError) else None
-            )
-        if isinstance(failure, RoundFailedError):
-            self._when_answered(runner, "to look for what it writes to", runner.check_outputs)
-        delay_s = min(3.0, 0.1 * 2**failures)
-        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
-        self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
-        self._ending.wait(delay_s)
-        self._when_answered(runner, "to read what is committed", runner.reload_failed)
-
     def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
 
         def refused(error: UnavailableError) -> None:
-            self._waiting_for[runner.sub.name] = f"the system: {error.message}"
+            self._waiting_for[runner.sub.name] = f"the system: {in_a_line(error.message)}"
 
         return when_answered(what, ask, self._ending, refused)

@@ -19,6 +19,7 @@ from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError
+from headrace.exchange.texts import in_a_line
 
 LOG = logging.getLogger("headrace.job")
 STATUS_S = 0.5
@@ -91,8 +92,8 @@ class ShownRounds:
         return {"records": round(records, 1), "seconds": round(seconds, 1)}
 
     def publish_end(self, why: str) -> None:
-        """Publish of all sub-topologies why no rounds run here any more."""
-        self.ended_by, self._has_ended = why, True
+        """Publish of all sub-topologies why no rounds run here any more, in a line."""
+        self.ended_by, self._has_ended = in_a_line(why), True
         for runner in self.runners.values():
             self.publish(runner, force=True)
 

@@ -73,7 +73,7 @@ def error_of(text: str) -> HeadraceError:
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, HeadraceError) and kind is not RecordError:
         return kind(message, hint)
-    return RoundFailedError(f"{trace.rstrip()}\n\na container failed: {name}: {message}", hint)
+    return RoundFailedError(f"a container failed: {name}: {message}", hint, user_traceback=trace)
 
 
 def worker_error(error: BaseException) -> str:

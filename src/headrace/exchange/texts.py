@@ -10,6 +10,7 @@ MESSAGE_CHARS_MAX = 4_000
 TRACEBACK_CHARS_MAX = 16_000
 ERROR_CHARS_MAX = 300  # of the last error of a task, of which the status has one for each
 _SHOWN_CHARS_MAX = 80
+_FRAME = ("Traceback (most recent call last)", 'File "')
 
 
 def cut(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
@@ -22,6 +23,16 @@ def cut(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
         half = chars_max // 2
         text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def in_a_line(text: str) -> str:
+    r"""A message for the cell of a table. Of one that holds frames of Python it is the last line, which says what was raised.
+
+    >>> in_a_line('Traceback (most recent call last):\n  File "a.py", line 1\n    x\nOSError: full'), in_a_line("no\n  in b")
+    ('OSError: full', 'no in b')
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if any(line.startswith(_FRAME) for line in lines) else " ".join(lines)
 
 
 def message_of(error: BaseException) -> str:

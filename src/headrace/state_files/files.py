@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,8 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from headrace.errors import StateError
+from headrace.environment import DISK_FULL, write_refusal
+from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import Slots, StateFile, StateFileKind, state_file_name
 from headrace.model.tasks import TaskName
 from headrace.state_files.batches import SCHEMA, batches_within
@@ -36,6 +38,8 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
 _THREADS = 8
 _PENDING_MAX = 32  # files that are held open until they are durable
+_MAKE_ROOM = "make room there, or move the folder to a larger disk and set `state_uri` to it"
+_LET_WRITE = "let the user who runs Headrace write there, on each host"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -116,14 +120,30 @@ class StateFiles:
         covers: Slots | None = None,
     ) -> StateFile:
         """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
-        the rest."""
+        the rest. `UnavailableError` where it cannot be written: the disk is full, say."""
         name = state_file_name(place.folder, version, place.epoch, uuid.uuid4().hex[:12])
         try:
-            return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
+            with self._writing():
+                return self._write(StateFile(name, kind, 0, 0, "", version, reaches, covers), batches)
         except BaseException:
             with suppress(OSError):
                 self.delete(name)
             raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around what writes state files: an `OSError` is an `UnavailableError` that names the place, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            place, found = self._root, write_refusal(error, Path(self._root)) if self._local else str(error)
+            if isinstance(error, PermissionError) and error.filename:  # of a task, say, whose folder another user has made
+                place = str(Path(error.filename).parent)
+            raise UnavailableError(
+                f"state_uri {self.uri}: on host {socket.gethostname()} no file can be written in {place}: {found}",
+                f"{_MAKE_ROOM if error.errno in DISK_FULL else _LET_WRITE}; nothing of the round was committed, and a restart "
+                "resumes from the last commit",
+            ) from error
 
     def _write(self, file: StateFile, batches: Iterable[pa.RecordBatch]) -> StateFile:
         """Write `batches` under the name of `file`; it is given back with its size, entries and checksum."""
@@ -151,7 +171,7 @@ class StateFiles:
     @contextmanager
     def together(self) -> Iterator[None]:
         """What this thread writes within is durable when the context is left without an error, not before: one wait instead of
-        many."""
+        many. `UnavailableError` where it does not get there."""
         pending: deque[Future[None]] = deque()
         with ThreadPoolExecutor(_THREADS, "headrace-sync") as pool:  # of this context: threads do not survive a fork
             self._here.syncing = pool, pending
@@ -159,8 +179,9 @@ class StateFiles:
                 yield
             finally:
                 self._here.syncing = None
-        for one in pending:
-            one.result()
+        with self._writing():
+            for one in pending:
+                one.result()
 
     def _sync(self, descriptor: int, folder: str) -> None:
         """Make the file of `descriptor` durable, and its name in `folder`; within `together` the descriptor may be closed at
@@ -196,7 +217,7 @@ class StateFiles:
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
         """The batches of `file`, in order, of its `slots` only; size and checksum are checked before the first one is given. A
         large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
-        damaged."""
+        damaged, `UnavailableError` if the file system refuses to read it, for now."""
         return (batch for _, _, batch in self.numbered_batches(file))
 
     def numbered_batches(self, file: StateFile, start: int = 0) -> Iterator[tuple[int, int, pa.RecordBatch]]:
@@ -235,8 +256,13 @@ class StateFiles:
                 self._remember(file.name, kept, sum(each.nbytes for each in kept))
         except FileNotFoundError:
             self._refuse(file, f"expected {file.bytes} bytes, found no such file")
-        except (OSError, pa.ArrowInvalid) as error:
+        except pa.ArrowInvalid as error:
             self._refuse(file, f"it cannot be read: {error}")
+        except OSError as error:
+            raise UnavailableError(
+                f"state_uri {self.uri}: on host {socket.gethostname()} state file {file.name} cannot be read: {error}",
+                "see whether that host reaches it, and let the user who runs Headrace read there; no state is lost",
+            ) from error
 
     def _checked_source(self, file: StateFile, *, is_checked: bool) -> pa.NativeFile:
         checksum, size = xxhash.xxh3_64(), 0

@@ -17,6 +17,7 @@ from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, sta
 from headrace.wiring.worker.greeting import answer_to, versions_here
 
 RETURN_WAIT_S = 10.0  # a standalone master takes that to start an executor again
+_TRIAL = bytes(4096)  # a full disk may still have room for the name of a file
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 
 
@@ -38,6 +39,14 @@ def check_state_uri(config: Config) -> None:
             f"state_uri {config.state_uri!r}: with an embedded log ({config.system}) state is kept in a folder",
             "set `state_uri` to a folder, or `system` to Kafka",
         )
+
+
+def check_state_folder(config: Config) -> None:
+    """`SetupError` where the folder of the state files cannot be written, or its disk is full. A place on a remote file system
+    is not tried: the first round that writes finds what is wrong with it."""
+    local = None if is_remote(config.state_uri) else StateFiles(state_uri_of(config)).local_path("")
+    if local is not None:
+        checked_folder(local, "the state files (state_uri)", _TRIAL)
 
 
 def check_cluster_settings(config: Config) -> None:
@@ -73,6 +82,7 @@ def check_places_of_workers(engine: Engine, config: Config) -> None:
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
     else:
         check_cluster_settings(config)
+    check_state_folder(config)
 
 
 def signed_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
@@ -82,7 +92,7 @@ def signed_check(application: str, config: Config, run_id: str, is_stateful: boo
     if is_stateful:
         sign(StateFiles(state_uri_of(config)), application, run_id)
     if log_folder is not None:
-        sign(StateFiles(str(log_folder)), application, run_id)
+        sign(StateFiles(str(log_folder)), application, run_id, "system log:")
     admission = Admission(
         application,
         run_id,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.config.loading import Config
-from headrace.errors import SetupError, StateError
+from headrace.environment import write_advice, write_refusal
+from headrace.errors import SetupError, StateError, UnavailableError
 from headrace.wiring.worker.location import local_folder_of
 
 if TYPE_CHECKING:
@@ -118,12 +119,18 @@ def _beside_stores(config: Config) -> Path:
     return Path(given).absolute().parent
 
 
-def sign(folder: StateFiles, application: str, run_id: str) -> None:
-    """Leave in a folder which run works there now. `StateError` where it cannot be written."""
+def sign(folder: StateFiles, application: str, run_id: str, setting: str = "state_uri") -> None:
+    """Leave in a folder, which `setting` names, which run works there now. `StateError` where it cannot be written."""
     try:
         folder.write_note(_sign_of(application), run_id)
     except OSError as error:
-        raise StateError(f"{folder.uri} cannot be written: {error}", "give this user the right to write there") from None
+        found = _said_of(folder, error)
+        raise StateError(f"{setting} {folder.uri} cannot be written: {found}", write_advice(error)) from None
+
+
+def _said_of(files: StateFiles, error: OSError) -> str:
+    local = files.local_path("")
+    return str(error) if local is None else write_refusal(error, local)
 
 
 def sign_in(folder: StateFiles, application: str) -> str:
@@ -133,13 +140,17 @@ def sign_in(folder: StateFiles, application: str) -> str:
 
 def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, in_group: bool = False) -> None:
     """`StateError` where the folder is another one than that in which the driver of the run, or the first leader of a group's,
-    has left its sign."""
+    has left its sign; `UnavailableError` where it cannot be read."""
     alone, group = ("the driver", "the driver and all workers"), ("the leader of the group", "all processors")
     signer, users = group if in_group else alone
     try:
         found = sign_in(files, application)
-    except OSError:
-        found = ""
+    except OSError as error:
+        reason = _said_of(files, error)
+        raise UnavailableError(
+            f"state_uri {files.uri} cannot be read on host {host}: {reason}",
+            f"set `state_uri` to a folder that {users} share, and may read and write",
+        ) from None
     if found != run_id:
         raise StateError(
             f"state_uri {files.uri}: on host {host} this is not the folder that {signer} writes to",

@@ -23,7 +23,7 @@ from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.topology import ForEachRound, Topology
 from headrace.wiring import Application
-from headrace.wiring.cluster_terms import check_own_places, check_state_uri, is_remote
+from headrace.wiring.cluster_terms import check_own_places, check_state_folder, check_state_uri, is_remote
 from headrace.wiring.folders import local_store_dir_of
 from headrace.wiring.spark_sessions import is_elsewhere, is_kafka, is_submitted, slots_here
 from headrace.wiring.worker.greeting import versions_here
@@ -61,7 +61,7 @@ def is_in_group(config: Config) -> bool:
 def check_group(app: Application, config: Config, engine: Engine | None) -> None:
     """Refuse what cannot work in a group, or is not set, before ZooKeeper, Kafka or Spark is touched: `NotSupportedError`,
     `ConfigError`, `InvalidNameError` for parts of the group's name; `SetupError` where the extra `zookeeper` is not installed,
-    or the folder of the local stores cannot be written. `engine` None is Spark."""
+    or the folder of the local stores or the state files cannot be written. `engine` None is Spark."""
     topology = app.topology()
     _check_work(topology, config)
     _check_scale(config)
@@ -78,6 +78,7 @@ def check_group(app: Application, config: Config, engine: Engine | None) -> None
         import headrace.adapters.zookeeper.opening  # noqa: F401  # what it imports is there
     if is_stateful:
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
+        check_state_folder(config)
 
 
 def open_terms(app: Application, config: Config, engine: Engine | None) -> GroupTerms:

@@ -43,6 +43,7 @@ from headrace.wiring import Application, open_configured
 from headrace.wiring.cluster_terms import (
     check_cluster_settings,
     check_places_of_workers,
+    check_state_folder,
     check_state_uri,
     return_wait_s_of,
     signed_check,
@@ -187,10 +188,15 @@ def _first_plan(preparer: JobPreparer, epochs: list[int], take: Callable[[], int
 def _check_places(app: Application, config: Config, stateful: bool, is_on_spark: bool) -> None:
     """Refuse what is known to be no place for the state, or for local stores, before anything is opened."""
     check_state_uri(config)
-    if stateful and is_on_spark and is_elsewhere(app, config):
+    if not stateful:
+        return
+    if is_on_spark and is_elsewhere(app, config):
         check_cluster_settings(config)
-    elif stateful and not (is_on_spark and is_submitted()):  # where that runs is known once Spark has started
+    elif is_on_spark and is_submitted():
+        return  # where that runs is known once Spark has started
+    else:
         checked_folder(local_store_dir_of(config), "the local stores (local_store_dir)")
+    check_state_folder(config)
 
 
 def _round_control(engine: Engine, config: Config, application: str) -> RoundControl:

@@ -24,6 +24,7 @@ from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.planning.stored_locality import StoredLocality
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.task_positions import by_ssp
+from headrace.environment import write_advice
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
@@ -84,7 +85,7 @@ class Maintenance:
             try:
                 self._notes.leave(self._store, self._plan.epoch, self._garbage.named)
             except OSError as error:
-                raise StateError(f"state_uri cannot be written: {error}", "give this user the right to write there") from None
+                raise StateError(f"state_uri cannot be written: {error}", write_advice(error)) from None
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self.reclaim()
 

@@ -44,6 +44,7 @@ from headrace.errors import (
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Failure, Summary, decoded_summary
+from headrace.exchange.texts import in_a_line
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import ContainerCommit, RoundCommit
 from headrace.model.streams import SSP
@@ -297,7 +298,7 @@ class SubTopologyRunner:
         if not isinstance(error, RecordError):
             tasks = (task.name for lane in planned.lanes for task in self._containers[lane].tasks)
             text = str(getattr(error, "message", error)).strip() or type(error).__name__
-            self.progress.failed(map(str, tasks), f"round {planned.id} failed: {text.splitlines()[-1]}", time.time_ns() // 1000)
+            self.progress.failed(map(str, tasks), f"round {planned.id} failed: {in_a_line(text)}", time.time_ns() // 1000)
 
     def _failed(self, failure: Failure, lane: int) -> None:
         """The record of a task of this container could not be processed."""

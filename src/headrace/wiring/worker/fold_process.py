@@ -54,7 +54,7 @@ def make_fold(asked: FoldToMake, is_wanted: Callable[[], bool] = lambda: True) -
         if not is_wanted():
             place.unlink(missing_ok=True)
             return
-        record = replace(record, error=message_of(error))
+        record = replace(record, error=getattr(error, "message", "") or message_of(error))
     with suppress(FileNotFoundError):  # the store was removed
         write_record(place, encoded_fold(record))
 

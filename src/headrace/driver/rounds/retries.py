@@ -1,0 +1,93 @@
+"""What becomes of a round that has failed: what is committed is read again, and it is tried again, up to a bound."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from headrace.driver import system_wait
+from headrace.driver.rounds.planned_round import PlannedRound
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.errors import HeadraceError, RoundFailedError, StorageError, UnavailableError
+from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
+from headrace.exchange.errors import engine_loss, worker_death
+from headrace.exchange.texts import in_a_line
+
+LOG = logging.getLogger("headrace.job")
+FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
+DELAY_S_MAX = 3.0
+WAIT_DELAY_S_MAX = 10.0  # while a system, or the place of the state, is waited for: each try does the work of a round
+
+
+class Retries:
+    """The tries of one sub-topology's rounds since its last commit: up to `FAILURES_MAX`. Those that fail with
+    `UnavailableError` (a system does not answer, no state can be written) do not count: they have `SYSTEM_WAIT_S`.
+
+    `ended`: set when no other try is wanted; `answered`: asks a system, and waits for it, to do what the text says; `say`: has
+    the status show what is waited for.
+    """
+
+    def __init__(
+        self,
+        runner: SubTopologyRunner,
+        ended: threading.Event,
+        answered: Callable[[str, Callable[[], None]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._runner, self._ended, self._answered, self._say = runner, ended, answered, say
+        self.committed()
+
+    def committed(self) -> None:
+        """A round has not failed: the next failure is the first."""
+        self._failures = self._waits = 0
+        self._waits_since_s = 0.0
+        self.trouble = ""  # why the last try has failed, in a line; empty where it has not
+
+    def again(self, planned: PlannedRound, failure: Exception) -> None:
+        """Wait until the next try is due, and read what is committed. Raises what ends the job: the last failure."""
+        if isinstance(failure, UnavailableError):
+            delay_s = self._delay_of_wait_s(planned, failure)
+        else:
+            delay_s = self._delay_s(planned, failure)
+        self._ended.wait(delay_s)
+        self._answered("to read what is committed", self._runner.reload_failed)
+
+    def _delay_of_wait_s(self, planned: PlannedRound, failure: UnavailableError) -> float:
+        now_s, most_s = time.monotonic(), system_wait.SYSTEM_WAIT_S
+        if not self._waits:
+            self._waits_since_s = now_s
+        left_s, found, hint = self._waits_since_s + most_s - now_s, failure.message, failure.hint
+        if left_s < 0:
+            # No `UnavailableError` any more: a group would wait for it once more.
+            raise StorageError(f"{found}; rounds were tried again for {most_s:.0f} s", hint) from failure
+        delay_s = min(WAIT_DELAY_S_MAX, 0.1 * 2.0**self._waits)
+        self._waits += 1
+        self.trouble = in_a_line(failure.message)
+        LOG.warning("round %s failed, trying again for %.0f s more, in %.1f s: %s", planned.id, left_s, delay_s, self.trouble)
+        self._say(f"another try, for {left_s:.0f} s more, after: {self.trouble}")
+        return delay_s
+
+    def _delay_s(self, planned: PlannedRound, failure: Exception) -> float:
+        reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
+        if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
+            raise engine_loss(planned.id, reason)
+        hint = "nothing of it was committed; what was committed before stays"
+        if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
+            reason, advice = worker_death(self._runner.sub.title, planned.ranges, reason)
+            hint = f"{hint}; {advice}"
+        delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
+        self._failures += 1
+        if self._failures >= FAILURES_MAX:
+            raise RoundFailedError(
+                f"round {planned.id} failed {self._failures} times, the last time: {reason}",
+                hint,
+                user_traceback=getattr(failure, "user_traceback", ""),
+            ) from (failure if isinstance(failure, HeadraceError) else None)
+        if isinstance(failure, RoundFailedError):
+            self._answered("to look for what it writes to", self._runner.check_outputs)
+        self.trouble = in_a_line(reason)
+        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, self.trouble)
+        self._say(f"another try after: {self.trouble}")
+        return delay_s
