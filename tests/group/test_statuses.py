@@ -28,7 +28,8 @@ def test_what_is_counted_is_added_and_the_rest_is_of_the_newest() -> None:
     (found,) = joined_statuses({published_name("source", "a"): A, published_name("source", "b"): B}).values()
     assert (found["records"], found["lag"], found["counters"]) == (17, 4, {"dead_letters": 1, "late_records": 2})
     assert found["notes"] == ["n"] and found["metrics"] == {"m": 2}
-    assert found["processors"]["b"] == {"updated_us": 200, "records": 7, "waiting_for": "x", "ended_by": None, "has_ended": None}
+    b = {"updated_us": 200, "records": 7, "waiting_for": "x", "ended_by": None, "has_ended": None}
+    assert found["processors"]["b"] == b
 
 
 def test_what_is_restored_anywhere_is_shown() -> None:

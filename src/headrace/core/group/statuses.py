@@ -68,7 +68,7 @@ def joined_statuses(published: Mapping[str, Status]) -> dict[str, Status]:
 
 def processors_at_work(statuses: Mapping[str, Status], now_us: int) -> list[str]:
     """The processors of a group that have reported lately, and that their rounds have not ended: by the joined statuses. They
-    work whoever leads, also while a leader that was lost has no follower yet."""
+    work on while a leader that was lost has no follower yet."""
     reports = (report for status in statuses.values() for report in status.get("processors", {}).items())
     return sorted({id_ for id_, one in reports if now_us - (one["updated_us"] or 0) <= FRESH_US and not one.get("has_ended")})
 
