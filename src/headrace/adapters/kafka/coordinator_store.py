@@ -149,10 +149,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
         found = self._read(JOB).get("grants")
         return None if found is None else msgspec.json.decode(found, type=dict[str, Grant])
 
-    def write_grants(self, epoch: int, grants: Grants) -> None:
+    def write_grants(self, epoch: int, grants: Grants, metadata: Metadata | None = None) -> None:
         self._check_own(epoch)
         with self._writing:
-            self._transact(self._grant_entries(grants), grants=grants, tries=START_TRIES)
+            self._transact([*self._grant_entries(grants), *_entries_of(metadata)], grants=grants, tries=START_TRIES)
             self._read_back()
 
     def _grant_entries(self, grants: Grants | None) -> list[tuple[str, str, bytes | None]]:
@@ -290,7 +290,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
             if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, sub.title, b"%d" % count))
         entries += [] if grants is None else self._grant_entries(grants)
-        entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
+        entries += _entries_of(metadata)
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         there, given = self._checkpoints.refresh().keys(), stored or {}
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
@@ -382,6 +382,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def close(self) -> None:
         self._metadata.close()
         self._coordinator.close()
+
+
+def _entries_of(metadata: Metadata | None) -> list[tuple[str, str, bytes | None]]:
+    return [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
 
 
 def _in_force(epoch: int, grants: Grants | None) -> InForce:

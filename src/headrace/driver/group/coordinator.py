@@ -284,7 +284,7 @@ class GroupCoordinator:
             self._due, self._has_planned = (), True
             self._planned(None)
             return
-        origin = ModelOrigin(self._settings.code, self.run.id, tuple(sorted(made.changed)))
+        origin = replace(order.origin, changed=tuple(sorted(made.changed)))
         reached("group", 4)
         if not self._leading.propose(number, encode(made.draft.job_model), origin):
             self._pauses.end()
@@ -304,7 +304,8 @@ class GroupCoordinator:
         if wanted is None:
             return None
         locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
-        return PlanOrder(self._epoch, self._pace.clock_us(), wanted, self._has_planned, self._due, locality)
+        now_us, origin = self._pace.clock_us(), ModelOrigin(self._settings.code, self.run.id)
+        return PlanOrder(self._epoch, now_us, wanted, self._has_planned, origin, self._due, locality)
 
     # --- proposals --------------------------------------------------------------------------------------------------
 

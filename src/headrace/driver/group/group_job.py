@@ -48,8 +48,8 @@ class GroupJob(RunningJob):
     def __init__(self, launched: LaunchedProcessor, pace: Pace, until: str | None = None) -> None:
         super().__init__(launched.preparer.planner, pace)
         self._launched, self._group = launched, launched.group
-        id_, plans = launched.registration.processor_id, launched.plans
-        self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
+        mine, plans = launched.registration, launched.plans
+        self._rounds = ProcessorRounds(mine, launched.preparer, plans, launched.reader, launched.group, pace)
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
