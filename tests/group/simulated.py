@@ -260,10 +260,10 @@ class Processor:
             self._lead_no_more()
             new_id = f"run {self.world.now_s} of {self.name}"
             self.group_run = run_as_leader(state.run, self.run, self.world.bounded, new_id, sequence)
-            goes_on = self.group_run.id != new_id and (state.origin is None or state.origin.code == self.code)
             kafka.take(self.holder)
             self.led_by, self.first_look, self.run = sequence, True, self.group_run.id
-            self.has_planned = goes_on and kafka.model is not None
+            self.origin = ModelOrigin(self.code, self.group_run.id)
+            self.has_planned = kafka.origin == self.origin
             self.world.say(f"{self.name} leads")
             self.leading.write_run(self.group_run)
         self._look_as_leader(state)
@@ -311,7 +311,7 @@ class Processor:
         if made.step is not GroupStep.PROPOSE:
             if made.step is GroupStep.GRANT:
                 self.world.code = self.code if state.origin is None else self.world.code
-                kafka.grant(self.holder, wanted, made.ungranted)
+                kafka.grant(self.holder, wanted, made.ungranted, self.origin)
             self.has_planned = True
             return
         self._check_use(version)
@@ -347,10 +347,10 @@ class Processor:
             self.leading.abandon(awaited.version)
             self.settling = self.settling.again(self.world.now_s)
             return
-        is_replan, leading, holder = self.has_planned, self.leading, self.holder
+        is_replan, leading, holder, origin = self.has_planned, self.leading, self.holder, self.origin
 
         def commit() -> None:
-            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed)
+            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed, origin)
             self.has_planned, self.world.code = True, self.code
             self.world.say(f"{self.name} commits {awaited.version}: {({id_: sorted(one) for id_, one in kafka.plan.items()})}")
             self.late = lambda: leading.publish(awaited.version)

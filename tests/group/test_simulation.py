@@ -247,6 +247,21 @@ def test_a_run_that_ends_keeps_tasks_where_they_are_within_itself_only(is_bounde
         assert world.running()[0].works_on() == (frozenset().union(*before.values()) if is_bounded else before[second.id])
 
 
+def test_a_run_whose_first_leader_dies_before_it_has_planned_begins_with_the_next_plan() -> None:
+    world = World(4, bounded=True)
+    for one in started(world, "ab"):
+        one.stop()
+    world.pass_s(TIMEOUT_S + 1)
+    first, second = world.add("a"), world.add("b")
+    while second.run is None:
+        world.pass_s(0.5)
+    assert world.proposed == [1], "it has decided nothing yet"
+    every = frozenset().union(*world.kafka.plan.values())
+    first.die()
+    world.pass_s(TIMEOUT_S + 10)
+    assert second.works_on() == every, "of the run before nobody is waited for"
+
+
 def test_other_code_waits_for_the_last_of_the_old(world: World) -> None:
     """Scenario 32: they join, the old ones leave one by one, also the leader."""
     old = started(world, "ab")

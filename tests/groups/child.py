@@ -66,6 +66,7 @@ class Run:
     round_wait_s: float = generation.ROUND_WAIT_S
     max_round_ms: int = 20_000
     jvm_answer_s: float = dead_jvm.ANSWER_S_MAX
+    reset: bool = False  # whether each run reads from the beginning
     letters: bool = False
     seen: str = "seen"
     settings: dict[str, Any] = field(default_factory=dict)
@@ -176,7 +177,7 @@ class ToTheLast(hr.TaskNameGrouper):
 
 def application(run: Run) -> hr.App:
     app, name = hr.App(run.application, config=run.keys), run.application
-    words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long())
+    words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long(), reset_offset=run.reset)
     numbering = Numbering if run.seen == Numbering.store else NumberingUnderAnotherName
     words.process(numbering, value=hr.Json(), name="numbering").to(f"{name}-numbered")
     by_digit = words.select_key(lambda record: record.key[-1], key=hr.String())

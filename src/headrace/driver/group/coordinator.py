@@ -86,14 +86,14 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, sign: Callable[[], None], *, goes_on: bool, followed_s: float) -> None:
+    def begin(self, lease: DriverLease, sign: Callable[[], None], *, followed_s: float) -> None:
         """Take the application, with the grants that are in force. `sign`: has the state's folder say that it is of this run,
-        before others hear of the run. `goes_on`: the plan in force was made in this run, by one with the code of this leader;
-        else its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
+        before others hear of the run. Where the plan in force was not made, or found to fit, in this run by one with the code
+        of this leader, its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
         self._followed_s = followed_s
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
         sign()
-        self._has_planned = goes_on and self._store.job_model() is not None
+        self._has_planned = self._plans.origin() == self._own_origin and self._store.job_model() is not None
         self._say(f"this processor leads the group, under epoch {self._epoch}")
         if self._has_planned:
             self._planned(None)
@@ -140,6 +140,11 @@ class GroupCoordinator:
         """`FencedError` where another processor has taken the application."""
         with self._holding:
             self._store.check_epoch(self._epoch)
+
+    @property
+    def _own_origin(self) -> ModelOrigin:
+        """Of plans that this leader makes."""
+        return ModelOrigin(self._settings.code, self.run.id)
 
     @property
     def is_changing(self) -> bool:
@@ -304,7 +309,7 @@ class GroupCoordinator:
         if wanted is None:
             return None
         locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
-        now_us, origin = self._pace.clock_us(), ModelOrigin(self._settings.code, self.run.id)
+        now_us, origin = self._pace.clock_us(), self._own_origin
         return PlanOrder(self._epoch, now_us, wanted, self._has_planned, origin, self._due, locality)
 
     # --- proposals --------------------------------------------------------------------------------------------------

@@ -257,13 +257,10 @@ class GroupJob(RunningJob):
             self._lead_no_more()
             coordinator = None
         if coordinator is None:
-            new_id = self._launched.new_run_id()
-            run = run_as_leader(state.run, self._run_id, self._is_bounded, new_id, sequence)
+            run = run_as_leader(state.run, self._run_id, self._is_bounded, self._launched.new_run_id(), sequence)
             parts, pace = self._launched, self._pace
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
-            is_own_code = state.origin is None or state.origin.code == parts.settings.code
-            goes_on = run.id != new_id and is_own_code
-            if not self._is_begun(coordinator, run.id, goes_on=goes_on):
+            if not self._is_begun(coordinator, run.id):
                 return
             self._coordinator, self._run_id = coordinator, run.id
         if self._rounds.has_caught_up and not coordinator.is_changing:
@@ -293,11 +290,11 @@ class GroupJob(RunningJob):
             self._launched.state_place.sign(run_id)
             self._signed_run = run_id
 
-    def _is_begun(self, coordinator: GroupCoordinator, run_id: str, *, goes_on: bool) -> bool:
+    def _is_begun(self, coordinator: GroupCoordinator, run_id: str) -> bool:
         """False while another has the application, as one of a group that was killed seems to for some seconds."""
         try:
             sign, followed_s = partial(self._sign_state_place, run_id), self._followed_s
-            coordinator.begin(self._launched.lease(run_id), sign, goes_on=goes_on, followed_s=followed_s)
+            coordinator.begin(self._launched.lease(run_id), sign, followed_s=followed_s)
         except JobHeldError as error:
             self._held_since_s = self._held_since_s or time.monotonic()
             if time.monotonic() - self._held_since_s > HELD_S:
