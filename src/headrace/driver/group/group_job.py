@@ -208,7 +208,7 @@ class GroupJob(RunningJob):
             return
         leader = leader_of(state.members)
         self._is_first = is_leader = leader is not None and leader.sequence == sequence
-        if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
+        if is_leader and must_step_back(state.members, sequence, self._code_in_force(state)):
             self._lead_no_more()
             self._register()
             return
@@ -229,6 +229,11 @@ class GroupJob(RunningJob):
             return  # the leader has yet to say where the run ends
         mine = GroupMember(sequence, self._launched.registration)
         self._rounds.follow(state, incarnation_of(mine), is_leader=is_leader)
+
+    def _code_in_force(self, state: GroupState) -> str | None:
+        """Of the plan in force, as it is stored with it: ZooKeeper may have come back empty, or show the plan before."""
+        origin = self._launched.plans.origin() or state.origin
+        return None if origin is None else origin.code
 
     def _takes_part(self, state: GroupState, sequence: int) -> bool:
         """False while another processor has this one's id; `JobHeldError` where it keeps it."""
