@@ -43,6 +43,7 @@ from headrace.adapters.kafka.positions import (
     encode_grants,
     offsets_by_group,
     positions_of,
+    waited_for,
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
@@ -129,6 +130,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._read_back()
         return self._epoch
 
+    @waited_for()
     def _read_back(self) -> None:
         """Whether the epoch and the grants in force are those of this store: as the metadata has them, and as the position of
         the coordinator's group, which workers read."""
@@ -140,6 +142,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 "another driver took over; look at `headrace status`",
             )
 
+    @waited_for()
     def numbers_used(self) -> int:
         stored = entries_of(self._metadata.refresh(), JOB)
         known = [int(stored.get(name, b"0")) for name in ("epoch", "number")]
