@@ -314,7 +314,7 @@ class GroupCoordinator:
         if wanted is None:
             return None
         if wanted.of_other_code and are_to_return(self._origin, self.run.id, self._marked, waited_for):
-            LOG.info("processors %s run job model %d, which is of other code: they may return", sorted(waited_for), number - 1)
+            LOG.info("no job model is made for other code yet: processors %s may return", ", ".join(sorted(waited_for)))
             return None
         locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
         now_us, origin = self._pace.clock_us(), self._own_origin
