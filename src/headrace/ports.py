@@ -293,9 +293,9 @@ class CoordinatorStore(JobReader, Protocol):
     def numbers_used(self) -> int:
         """The highest number that any epoch or grant ever had."""
 
-    def write_grants(self, epoch: int, grants: Grants) -> None:
+    def write_grants(self, epoch: int, grants: Grants, metadata: Metadata | None = None) -> None:
         """Put these in force, in place of those that were, read back: an attempt that looks from now on stops if its own is
-        not among them."""
+        not among them. `metadata` is written in the same transaction."""
         raise NotSupportedError("this system has no groups: one driver commits each round", "use Kafka")
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.planning import job_planner
 from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import terms_of
-from headrace.errors import FencedError, StorageError
+from headrace.errors import FencedError, StorageError, StreamNotFoundError
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.testing import Driver
@@ -52,6 +53,20 @@ def test_another_process_loads_the_plan_that_the_driver_runs(tmp_path: Path) -> 
     assert found.records.expansions == plan.records.expansions
     assert plan.found_counts == {"in": 1}, "what its maker has seen is the maker's"
     assert found.found_counts == {}
+
+
+def test_a_plan_whose_output_was_deleted_since_cannot_be_loaded_by_a_processor_and_the_error_names_it(tmp_path: Path) -> None:
+    app = hr.App("passing")
+    app.stream("in", key=hr.String(), value=hr.Bytes()).to("out")
+    with Driver(app, directory=tmp_path) as driver:
+        driver.send("in", "k", b"a")
+        driver.run()
+        planner = driver._held.preparer.planner
+        system, plans = planner.backend.system, GroupPlanner(planner)
+        assert plans.loaded(system.job_store("passing"), 7, "p").programs[None].partition_counts == {"out": 1}
+        system.delete_stream("out")
+        with pytest.raises(StreamNotFoundError, match="'out', to which it writes, does not exist"):
+            plans.loaded(system.job_store("passing"), 7, "p")
 
 
 def test_a_process_that_finds_no_plan_says_so(tmp_path: Path) -> None:

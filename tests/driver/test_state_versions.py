@@ -13,19 +13,25 @@ import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.codec.documents import encode
 from headrace.codec.job_records import STATE_CUTS, cuts_of
+from headrace.core.group.pauses import PauseOf
+from headrace.core.group.state import Registration
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.replays import Replay
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoint_rules import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
+from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, versions_of
 from headrace.errors import UnavailableError
+from headrace.group.layout import GroupName
+from headrace.group.processor_group import ProcessorGroup
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.commits import DriverLease
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.state_files.files import StateFiles
+from support.zookeepers import MemoryPlace
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(2)]
 BEHIND = TaskName(PartitionGroup(0), "a")
@@ -57,6 +63,7 @@ class Job:
         rewinds: Sequence[Rewind] = (),
         by_cuts: bool = True,
         counting_again: Mapping[TaskPartition, Replay] | None = None,
+        pause: Callable[[], int | None] | None = None,
     ) -> StateVersions:
         """A driver starts, and has a plan."""
         self.us += 1
@@ -67,7 +74,7 @@ class Job:
             self.garbage.committed(name, self._of(name))
         metadata = self.system.metadata_store("kept")
         keeping = RetentionPolicy(most, None if span_s is None else span_s * S, interval_s * S)
-        subs = {None: KeptTasks(TASKS, self._ends if by_cuts else None), "a": KeptTasks([BEHIND])}
+        subs = {None: KeptTasks(TASKS, self._ends if by_cuts else None, pause), "a": KeptTasks([BEHIND])}
         self.versions = StateVersions(
             self.store,
             self.epoch,
@@ -104,13 +111,17 @@ class Job:
         self.versions.began(name)
         self.us += S
         if commits:
-            self.number += 1
-            for task in tasks:
-                position = 10 + sum(self.current[task].positions.values())
-                self.current[task] = self._checkpoint(task, self.number, position)
-                self.end += 10 if name is None else 0
+            self.commit(tasks)
             self.garbage.committed(name, self._of(name))
             self.versions.committed(name)
+
+    def commit(self, tasks: Sequence[TaskName]) -> None:
+        """What a round of these commits; none is reported."""
+        self.number += 1
+        for task in tasks:
+            position = 10 + sum(self.current[task].positions.values())
+            self.current[task] = self._checkpoint(task, self.number, position)
+            self.end += 10 if task.sub_topology is None else 0
 
     @property
     def cuts(self) -> list[ConsistentCut]:
@@ -184,6 +195,37 @@ def test_nothing_is_asked_where_none_is_due(job: Job) -> None:
     assert job.asked == 2
     versions.keep()
     assert [rounds_of(cut) for cut in job.cuts] == [[0, 0], [60, 60]]
+
+
+def test_of_a_group_a_cut_is_of_what_was_read_once_all_rested(job: Job) -> None:
+    """The leader hears in the background as well: what it has read a moment before the others came to rest is not of the pause
+    that they rest for by the time that it asks."""
+    place = MemoryPlace()
+    leader, other = (ProcessorGroup(place.tree(), "/headrace", GroupName("kept"), place.clock) for _ in range(2))
+    first, second = (
+        group.register(Registration(id_, "host", 1, "code", "host", 1, "1@1", "boot"))
+        for id_, group in (("a", leader), ("b", other))
+    )
+    pauses = GroupPauses(leader, leader.leading(first), first, dict)
+    versions = job.plan(pause=lambda: pauses.pause_of(None))
+
+    def hear(found: Sequence[Checkpoint]) -> None:
+        job.us += S
+        job.garbage.committed(None, found)
+        versions.committed(None)
+        versions.keep()
+
+    pauses.cut(leader.state(), PauseOf(frozenset({"source"}), frozenset({second})), lambda: hear(job._of(None)), 0.0)
+    requested = leader.state().pause
+    assert requested is not None
+    read = job._of(None)
+    job.commit(TASKS)  # the last round of the other, which rests then
+    assert other.rest(requested.number)
+    hear(read)
+    assert job.cuts == []
+    pauses.look(leader.state(), 0.0)
+    assert [(rounds_of(cut), cut.written) for cut in job.cuts] == [([1, 1], {WRITTEN: 20})]
+    job.judge()
 
 
 def test_one_that_is_idle_is_cut_when_it_is_due_and_not_asked_again(job: Job) -> None:

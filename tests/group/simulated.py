@@ -17,7 +17,7 @@ from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import duplicate_of, leader_of, must_step_back
 from headrace.core.group.processor_steps import ProcessorView, Work, processor_step
 from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, awaited_release, barrier_outcome, next_version
-from headrace.core.group.returns import left_behind, to_await
+from headrace.core.group.returns import are_to_return, left_behind, to_await
 from headrace.core.group.runs import forgets_affinity, run_as_leader, run_as_member
 from headrace.core.group.settling import Settling
 from headrace.core.group.state import BarrierState, GroupMember, GroupState, ModelOrigin, Registration, incarnation_of
@@ -38,7 +38,7 @@ class World:
         self.server = MemoryZooKeeper()
         self.kafka, self.bounded = Kafka(tasks), bounded
         self.processors: list[Processor] = []
-        self.code = ""  # of the leader that has made the plan in force, or the first to look at it where ZooKeeper was empty
+        self.code = ""  # of the leader that has made the plan in force
         self.lives = 0  # how often ZooKeeper has come back empty
         self.proposed: list[int] = []
         self.used: set[tuple[int, int]] = set()
@@ -138,6 +138,7 @@ class Processor:
     def _lead_no_more(self) -> None:
         self.led_by: int | None = None
         self.first_look = self.has_planned = False
+        self.marked = frozenset[str]()
         self.settling = Settling(RETURN_S)
         self.awaited: AwaitedRelease | None = None
         self.wanted: WantedPlan | None = None
@@ -210,7 +211,8 @@ class Processor:
             return
         leader = leader_of(state.members)
         is_leader = leader is not None and leader.sequence == sequence
-        if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
+        stored = self.world.kafka.origin
+        if is_leader and must_step_back(state.members, sequence, None if stored is None else stored.code):
             self.world.say(f"{self.name} steps back")
             self._lead_no_more()
             self._register()
@@ -260,10 +262,10 @@ class Processor:
             self._lead_no_more()
             new_id = f"run {self.world.now_s} of {self.name}"
             self.group_run = run_as_leader(state.run, self.run, self.world.bounded, new_id, sequence)
-            goes_on = self.group_run.id != new_id and (state.origin is None or state.origin.code == self.code)
             kafka.take(self.holder)
             self.led_by, self.first_look, self.run = sequence, True, self.group_run.id
-            self.has_planned = goes_on and kafka.model is not None
+            self.origin = ModelOrigin(self.code, self.group_run.id)
+            self.has_planned = kafka.origin == self.origin
             self.world.say(f"{self.name} leads")
             self.leading.write_run(self.group_run)
         self._look_as_leader(state)
@@ -272,10 +274,11 @@ class Processor:
         kafka, now_s = self.world.kafka, self.world.now_s
         holders = frozenset() if kafka.model is None else holders_of(kafka.model)
         if self.first_look:
-            forgets = forgets_affinity(self.group_run, state.origin, self.has_planned)
+            forgets = forgets_affinity(self.group_run, kafka.origin, self.has_planned)
             followed_s, grants = self.followed_s, kafka.grants
             awaited = to_await(state, holders, grants, followed_s=followed_s, timeout_s=TIMEOUT_S, forgets=forgets)
-            self.leading.await_return(awaited - state.awaited)
+            self.marked = awaited - state.awaited
+            self.leading.await_return(self.marked)
             self.leading.forget_awaited(state.awaited - awaited)
             self.first_look, state = False, replace(state, awaited=awaited)
         if left := left_behind(kafka.grants, state.members):
@@ -302,16 +305,18 @@ class Processor:
 
     def _decide(self, state: GroupState) -> None:
         kafka, now_s, version = self.world.kafka, self.world.now_s, next_version(state, self.world.kafka.version)
-        forgets = forgets_affinity(self.group_run, state.origin, self.has_planned)
-        wanted = wanted_plan(state, kafka.model, self.settling, version, forgets=forgets)
+        forgets, run_id = forgets_affinity(self.group_run, kafka.origin, self.has_planned), self.group_run.id
+        wanted = wanted_plan(replace(state, origin=kafka.origin), kafka.model, self.settling, version, forgets=forgets)
         self.settling = self.settling.decided()
         if wanted is None:
+            return
+        if wanted.of_other_code and are_to_return(kafka.origin, run_id, self.marked, self.settling.waited_for):
+            self.world.say(f"{self.name} waits for those with the code of the plan")
             return
         made = kafka.draft(wanted, self.has_planned, self._locality(wanted))
         if made.step is not GroupStep.PROPOSE:
             if made.step is GroupStep.GRANT:
-                self.world.code = self.code if state.origin is None else self.world.code
-                kafka.grant(self.holder, wanted, made.ungranted)
+                kafka.grant(self.holder, wanted, made.ungranted, self.origin)
             self.has_planned = True
             return
         self._check_use(version)
@@ -347,10 +352,10 @@ class Processor:
             self.leading.abandon(awaited.version)
             self.settling = self.settling.again(self.world.now_s)
             return
-        is_replan, leading, holder = self.has_planned, self.leading, self.holder
+        is_replan, leading, holder, origin = self.has_planned, self.leading, self.holder, self.origin
 
         def commit() -> None:
-            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed)
+            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed, origin)
             self.has_planned, self.world.code = True, self.code
             self.world.say(f"{self.name} commits {awaited.version}: {({id_: sorted(one) for id_, one in kafka.plan.items()})}")
             self.late = lambda: leading.publish(awaited.version)
@@ -367,9 +372,9 @@ class Processor:
         self.settling = self.settling.again(self.world.now_s)
 
     def _publish_again(self, state: GroupState) -> None:
-        version, barrier = self.world.kafka.version, state.barrier
+        kafka, barrier = self.world.kafka, state.barrier
+        version = kafka.version
         is_waiting = barrier is not None and barrier.state is BarrierState.NEW
         if state.versions.proposed == version and is_waiting and self.leading.publish(version):
             return
-        self.leading.restore(version, b"{}", ModelOrigin(self.code, self.group_run.id))
-        self.world.code = self.code
+        self.leading.restore(version, b"{}", kafka.origin or self.origin)

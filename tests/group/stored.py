@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
 from headrace.core.group.grants import Grant, Grants, after_change, numbers_in_force, processor_of
+from headrace.core.group.state import ModelOrigin
 from headrace.core.job_plan.planner import planned
 from headrace.errors import FencedError, UnavailableError
 from headrace.model.change import Change, ChangeKind
@@ -46,6 +47,7 @@ class Kafka:
         self.holder: tuple[str, int] | None = None
         self.numbers = 0
         self.grants: Grants = {}
+        self.origin: ModelOrigin | None = None  # of the job model
         self.entries: list[Change] = []
 
     @property
@@ -81,9 +83,16 @@ class Kafka:
             raise FencedError("another leader has the application")
         self.grants = {id_: grant for id_, grant in self.grants.items() if id_ not in processors}
 
-    def grant(self, holder: tuple[str, int], wanted: WantedPlan, processors: Collection[str]) -> None:
+    def grant(
+        self,
+        holder: tuple[str, int],
+        wanted: WantedPlan,
+        processors: Collection[str],
+        origin: ModelOrigin | None = None,
+    ) -> None:
         self.take_back(holder, processors)
         self._give(wanted, processors, processors)
+        self.origin = origin
 
     def commit(
         self,
@@ -92,6 +101,7 @@ class Kafka:
         is_replan: bool,
         locality: LocalityInfo,
         changed: Collection[str],
+        origin: ModelOrigin | None = None,
     ) -> None:
         fenced, before = frozenset(changed), self.plan
         for _ in range(5):
@@ -101,6 +111,7 @@ class Kafka:
                 assert made.draft.job_model.version > self.version, "a version is used twice"
                 self._job.commit(made.draft)
                 self._give(wanted, fenced, made.portions, made.gains - fenced)
+                self.origin = origin
                 self.entries += made.draft.changes.values()
                 assert self.plan != before or wanted.of_other_code, f"job model {self.version} changes nothing"
                 self._check_entries(made)

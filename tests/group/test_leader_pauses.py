@@ -94,6 +94,37 @@ def test_a_request_of_the_leader_before_has_another_number_than_the_next() -> No
     assert pair.cut(pair.leads(pair.b), pair.b, "source") > before
 
 
+def test_a_sub_topology_is_in_its_pause_only_while_what_that_is_for_is_done() -> None:
+    """Who asks before may have read what was committed before all rested."""
+    pair, found = Pair(), list[object]()
+    pauses = pair.leads(pair.a)
+    assert pair.b.sequence is not None
+    of = PauseOf(frozenset({"source"}), frozenset({pair.b.sequence}))
+    pauses.cut(pair.a.state(), of, lambda: found.extend(map(pauses.pause_of, (None, "by-digit"))), NOW_S)
+    asked = pair.a.state().pause
+    assert asked is not None and pair.b.rest(asked.number)
+    assert pauses.pause_of(None) is None
+    pauses.look(pair.a.state(), NOW_S)
+    assert found == [asked.number, None] and pauses.pause_of(None) is None
+
+
+def test_one_that_continues_while_a_cut_is_taken_ends_the_pause() -> None:
+    pair, found = Pair(), list[object]()
+    pauses = pair.leads(pair.a)
+    assert pair.b.sequence is not None
+
+    def take() -> None:
+        found.append(pauses.pause_of(None))
+        pair.b.rest(None)
+        found.append(pauses.pause_of(None))
+
+    pauses.cut(pair.a.state(), PauseOf(frozenset({"source"}), frozenset({pair.b.sequence})), take, NOW_S)
+    asked = pair.a.state().pause
+    assert asked is not None and pair.b.rest(asked.number)
+    pauses.look(pair.a.state(), NOW_S)
+    assert found == [asked.number, None]
+
+
 # --- how often ------------------------------------------------------------------------------------------------------
 
 

@@ -247,6 +247,21 @@ def test_a_run_that_ends_keeps_tasks_where_they_are_within_itself_only(is_bounde
         assert world.running()[0].works_on() == (frozenset().union(*before.values()) if is_bounded else before[second.id])
 
 
+def test_a_run_whose_first_leader_dies_before_it_has_planned_begins_with_the_next_plan() -> None:
+    world = World(4, bounded=True)
+    for one in started(world, "ab"):
+        one.stop()
+    world.pass_s(TIMEOUT_S + 1)
+    first, second = world.add("a"), world.add("b")
+    while second.run is None:
+        world.pass_s(0.5)
+    assert world.proposed == [1], "it has decided nothing yet"
+    every = frozenset().union(*world.kafka.plan.values())
+    first.die()
+    world.pass_s(TIMEOUT_S + 10)
+    assert second.works_on() == every, "of the run before nobody is waited for"
+
+
 def test_other_code_waits_for_the_last_of_the_old(world: World) -> None:
     """Scenario 32: they join, the old ones leave one by one, also the leader."""
     old = started(world, "ab")
@@ -261,6 +276,38 @@ def test_other_code_waits_for_the_last_of_the_old(world: World) -> None:
     world.pass_s(TIMEOUT_S + 10)
     assert set(world.kafka.plan) == {"x", "y"}
     world.check_converged()
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_other_code_stays_a_spare_though_it_is_the_first_to_be_back(world: World, is_empty: bool) -> None:
+    """ZooKeeper was away for longer than the sessions last. What it shows, if it shows anything, is not what counts."""
+    old, spare = started(world, "ab"), world.add("x", "other code")
+    world.pass_s(15)
+    before = world.kafka.plan
+    world.server.is_down = True
+    world.pass_s(2 * TIMEOUT_S)
+    for one in old:
+        one.tree.is_cut = True
+    world.empty() if is_empty else world.server.restart()
+    world.pass_s(10)
+    assert spare.led_by is not None and not spare.works_on()
+    for one in old:
+        one.tree.is_cut = False
+    world.pass_s(20)
+    assert (world.kafka.plan, world.kafka.version) == (before, 1) and spare.led_by is None
+    world.check_converged()
+
+
+def test_other_code_takes_over_where_those_with_the_code_of_the_plan_do_not_return(world: World) -> None:
+    old, spare = started(world, "ab"), world.add("x", "other code")
+    world.pass_s(15)
+    world.server.is_down = True
+    world.pass_s(2 * TIMEOUT_S)
+    for one in old:
+        one.die()
+    world.empty()
+    world.pass_s(RETURN_S + 10)
+    assert spare.works_on() == frozenset().union(*world.kafka.plan.values()) != frozenset()
 
 
 def test_other_code_has_a_job_model_of_its_own_also_where_all_else_is_the_same(world: World) -> None:

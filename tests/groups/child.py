@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +35,8 @@ ATTEMPTS = "attempts.jsonl"  # see `attempts`
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
     it hears nothing of what others commit; `held_s`: for so long it waits for another that has the application; `collector`:
-    where it sends its spans; `slow_s`: how long each record takes."""
+    where it sends its spans; `slow_s`: how long each record takes; `letters`, `seen`: what an edit of the application adds, and
+    how it names a store; `settings`: others than those below."""
 
     processor_id: str
     coordinator: str
@@ -65,6 +66,10 @@ class Run:
     round_wait_s: float = generation.ROUND_WAIT_S
     max_round_ms: int = 20_000
     jvm_answer_s: float = dead_jvm.ANSWER_S_MAX
+    reset: bool = False  # whether each run reads from the beginning
+    letters: bool = False
+    seen: str = "seen"
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -92,6 +97,7 @@ class Run:
             "traces": "otel" if self.collector else "off",
             **({"spark.master": "local[1]", "spark.python.daemon.module": "groups.noting_daemon"} if self.on_spark else {}),
             **({"task_name_grouper": ToTheLast} if self.to_the_last else {}),
+            **self.settings,
         }
 
 
@@ -148,6 +154,20 @@ class NumberingDigits(Numbering):
     stores: ClassVar = [hr.KeyValueStore("digits", value=hr.Long())]
 
 
+class NumberingLetters(Numbering):
+    """The same, of the records whose keys begin with one letter."""
+
+    store: ClassVar[str] = "letters"
+    stores: ClassVar = [hr.KeyValueStore("letters", value=hr.Long())]
+
+
+class NumberingUnderAnotherName(Numbering):
+    """As `Numbering`, with its store under the name that an edit gives it."""
+
+    store: ClassVar[str] = "counted"
+    stores: ClassVar = [hr.KeyValueStore("counted", value=hr.Long())]
+
+
 class ToTheLast(hr.TaskNameGrouper):
     """All tasks are with the last processor by name."""
 
@@ -157,10 +177,15 @@ class ToTheLast(hr.TaskNameGrouper):
 
 def application(run: Run) -> hr.App:
     app, name = hr.App(run.application, config=run.keys), run.application
-    words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long())
-    words.process(Numbering, value=hr.Json()).to(f"{name}-numbered")
+    words = app.stream(f"{name}-words", key=hr.String(), value=hr.Long(), reset_offset=run.reset)
+    numbering = Numbering if run.seen == Numbering.store else NumberingUnderAnotherName
+    words.process(numbering, value=hr.Json(), name="numbering").to(f"{name}-numbered")
     by_digit = words.select_key(lambda record: record.key[-1], key=hr.String())
     by_digit.repartition(hr.Repartitioned(name="by-digit")).process(NumberingDigits, value=hr.Json()).to(f"{name}-by-digit")
+    if run.letters:
+        by_letter = words.select_key(lambda record: record.key[0], key=hr.String())
+        repartitioned = by_letter.repartition(hr.Repartitioned(name="by-letter"))
+        repartitioned.process(NumberingLetters, value=hr.Json()).to(f"{name}-by-letter")
     return app
 
 

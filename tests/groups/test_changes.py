@@ -58,6 +58,33 @@ def test_a_startpoint_an_expansion_another_factor_and_a_join_at_once_under_a_kil
     assert group.check() >= 2 * len(group.processed)
 
 
+def test_a_run_reads_from_the_beginning_once_whoever_dies_before_its_first_plan(group: Group) -> None:
+    """`reset_offset=True` counts for the first plan of a run. Its first leader is killed before that; the second, which has
+    made it, later."""
+    group.start("a", reset=True)
+    group.await_shares("a")
+    group.send(40)
+    group.await_all()
+    group.stop("a")
+    group.start("a", reset=True, traps=group.trap("a", "kill", 4))
+    group.arm("a")
+    group.note_hit("a")
+    group.until(lambda: group.status("a").get("is_leader"))
+    group.start("b", reset=True)
+    group.await_end("a")
+    group.processed += group.sent
+    group.await_shares("b")
+    group.await_all()
+    group.start("c", reset=True)
+    group.await_shares("b", "c")
+    group.kill("b")
+    group.await_shares("c")
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240
+
+
 def test_a_group_refuses_another_number_of_containers_and_says_what_to_do(group: Group) -> None:
     """At once where it is asked, and on record where the request comes from a process that cannot know of the group."""
     group.start("a", slots=2)

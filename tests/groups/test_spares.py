@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +11,13 @@ import pytest
 from groups.group import Group
 
 pytestmark = [pytest.mark.chaos, pytest.mark.group(partitions=1)]
+PLANNED_S = 3.0  # longer than a leader waits for more processors to come before it makes a plan
+MORE, RENAMED = {"letters": True}, {"seen": "counted", "settings": {"rename_stores": "seen=counted"}}
+EDITS = [
+    pytest.param({}, MORE, id="a sub-topology more"),
+    pytest.param(MORE, {"settings": {"drop_stores": "letters"}}, id="one fewer", marks=pytest.mark.soak),
+    pytest.param({}, RENAMED, id="a store renamed", marks=pytest.mark.soak),
+]
 
 
 @pytest.fixture
@@ -106,3 +115,74 @@ def test_a_grouper_of_ones_own_says_who_has_which_tasks(group: Group) -> None:
     group.await_all()
     group.stop_all()
     assert group.check() >= 160
+
+
+def test_one_of_other_code_is_back_first_in_a_zookeeper_that_is_empty(group: Group, real_zookeeper: Any) -> None:
+    """It leads while the others are not there, and takes nothing of theirs: what the plan in force is of is in Kafka."""
+    for id_ in "ab":
+        group.start(id_, return_wait_s=60.0)
+    group.await_shares("a", "b")
+    group.start("s", return_wait_s=60.0, **MORE)
+    group.until(lambda: "differ" in group.waiting_for("s"))
+    group.send(40)
+    group.await_all()
+    version, shares = group.version(), group.tasks_of()
+    for id_ in "ab":
+        group.kill(id_, signal.SIGSTOP)
+    real_zookeeper.stop()
+    group.until(lambda: "ZooKeeper" in group.waiting_for("s") or "ZooKeeper" in group.told(group.pids["s"]), 30.0)
+    real_zookeeper.restart(empty=True)
+    group.until(lambda: group.status("s").get("is_leader"))
+    time.sleep(PLANNED_S)
+    for id_ in "ab":
+        group.kill(id_, signal.SIGCONT)
+    group.send(40)
+    group.await_all()
+    group.until(lambda: "differ" in group.waiting_for("s"))
+    assert (group.version(), group.tasks_of()) == (version, shares)
+    group.stop_all()
+    assert group.check() >= 160
+
+
+# --- an edit of the application ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), EDITS)
+def test_an_edit_is_started_after_all_have_stopped(group: Group, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """The first of them leads, and has no grant until it has planned: it does not load the plan of the former code."""
+    group.start("a", **before)
+    group.await_shares("a")
+    group.send(40)
+    group.await_all()
+    group.stop("a")
+    group.start("a", **after)
+    group.until(lambda: group.version() == 2)
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 160
+
+
+@pytest.mark.parametrize(("before", "after"), EDITS)
+def test_an_edit_comes_to_one_processor_after_the_other(group: Group, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """The first with the edit is a spare until the last with the former code has left; then it leads."""
+    for id_ in "ab":
+        group.start(id_, **before)
+    group.until(lambda: group.version() and all(group.status(id_) for id_ in "ab"))
+    group.send(40)
+    group.await_all()
+    group.stop("a")
+    group.start("a", **after)
+    group.until(lambda: "differ" in group.waiting_for("a"))
+    group.send(40)
+    group.await_all()
+    assert "differ" in group.waiting_for("a"), "its code is not that of the plan"
+    version = group.version()
+    group.stop("b")
+    group.until(lambda: group.version() > version)
+    group.start("b", **after)
+    group.until(lambda: group.status("b"))
+    group.send(40)
+    group.await_all()
+    group.stop_all()
+    assert group.check() >= 240

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.adapters.kafka import positions
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
@@ -18,7 +19,14 @@ from headrace.adapters.kafka.positions import container_positions
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
 from headrace.core.group.grants import Grant
-from headrace.errors import FencedError, IncompatibleChangeError, JobHeldError, NotSupportedError, RoundFailedError
+from headrace.errors import (
+    FencedError,
+    IncompatibleChangeError,
+    JobHeldError,
+    NotSupportedError,
+    RoundFailedError,
+    UnavailableError,
+)
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
@@ -393,3 +401,40 @@ def test_a_stream_that_was_recreated_is_seen_by_each_process(group: Group, kafka
             operator.produce(stream, [(None, b"%d" % number) for number in range(20)])
         with pytest.raises(IncompatibleChangeError, match="was deleted and recreated"):
             system.end_offsets(stream)
+
+
+# --- a broker that does not give positions -----------------------------------------------------------------------------
+
+
+class Away:
+    """A consumer whose group's broker is away."""
+
+    def committed(self, *_: Any, **__: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+@pytest.mark.parametrize("of", ["coordinator", "source"])
+@pytest.mark.parametrize("ask", ["numbers used", "grants", "check", "recovery"])
+def test_positions_that_cannot_be_read_are_waited_for(
+    group: Group, ask: str, of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other brokers answer: it is the one of a group that is away. A processor waits for it, as for any system."""
+    store, epoch, _ = begun(group)
+    rounds = group.system.processor_store(group.name)
+    rounds.begin(101, group.model(1, ("a", "b"), (1, 1)), "a")
+    asked: dict[str, Callable[[], object]] = {
+        "numbers used": store.numbers_used,
+        "grants": lambda: store.write_grants(epoch, {"a": Grant(101, "1")}),
+        "check": lambda: rounds.check_epoch(101),
+        "recovery": lambda: rounds.recover(101, None),
+    }
+    away, right = f"{group.name}.{of}", positions.consumer_of
+    with monkeypatch.context() as patched:
+        patched.setattr(positions, "consumer_of", lambda client, name: Away() if name == away else right(client, name))
+        if of == "coordinator" or ask == "recovery":
+            with pytest.raises(UnavailableError, match=f"positions of group '{away}' cannot be read"):
+                asked[ask]()
+        else:
+            asked[ask]()
+    asked[ask]()
+    assert rounds.recover(101, None)[A].round_id.epoch == epoch

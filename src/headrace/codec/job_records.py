@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from headrace.codec.documents import Flows, Operators, decode
+from headrace.codec.documents import Flows, Operators, decode, encode
 from headrace.core.elasticity.scales import ScaleRequests
+from headrace.core.group.state import ModelOrigin
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
@@ -19,12 +20,13 @@ from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.scale import ScaleRequest, StoredScales
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
-from headrace.ports import MetadataStore
+from headrace.ports import Metadata, MetadataStore
 
 # Written with the job model, but for the cuts, which the driver's thread that keeps versions writes, and the id of the state.
 HISTORY = "history"  # a key that sorts by time to the `Change`
 FLOWS = "flows"  # its only key: the job's flows
 OPERATORS = "operators"  # its only key: the job's operators
+GROUP_PLAN = "group-plan"  # its only key: what the leader of a group has made the job model for
 REWINDS = "rewinds"  # a rewind's key to the rewind
 SCALES = "scales"  # its only key: the scales of the job's sub-topologies; and the requests
 STARTPOINTS = "startpoints"  # id to the record of a startpoint that was applied; and the requests
@@ -63,6 +65,17 @@ def stored_operators(metadata: MetadataStore) -> tuple[RunOperator, ...] | None:
     """The operators of the job as it last ran; None where none are on record."""
     data = metadata.get(OPERATORS, OPERATORS)
     return None if data is None else decode(Operators, data, "operators of the job").operators
+
+
+def plan_origin_of(metadata: MetadataStore) -> ModelOrigin | None:
+    """What the job model in force was made for, and which run has last found that it fits; None where no group has made it."""
+    data = metadata.get(GROUP_PLAN, GROUP_PLAN)
+    return None if data is None else decode(ModelOrigin, data, "origin of the group's job model")
+
+
+def origin_entry(origin: ModelOrigin | None) -> Metadata:
+    """What is stored of it with a job model, or with grants; None: one driver makes the job model."""
+    return {GROUP_PLAN: {GROUP_PLAN: None if origin is None else encode(origin)}}
 
 
 def cuts_of(metadata: MetadataStore) -> tuple[ConsistentCut, ...]:

@@ -24,7 +24,16 @@ from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over, tried
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.job_entries import TRANSACTION, Entry, Held, grant_entries, in_force, plan_entries, stored_grants
+from headrace.adapters.kafka.job_entries import (
+    TRANSACTION,
+    Entry,
+    Held,
+    grant_entries,
+    in_force,
+    metadata_entries,
+    plan_entries,
+    stored_grants,
+)
 from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.names import (
     JOB,
@@ -41,7 +50,14 @@ from headrace.adapters.kafka.names import (
     name_of,
     records_of,
 )
-from headrace.adapters.kafka.positions import Position, committed_in_force, encode_grants, offsets_by_group, positions_of
+from headrace.adapters.kafka.positions import (
+    Position,
+    committed_in_force,
+    encode_grants,
+    offsets_by_group,
+    positions_of,
+    waited_for,
+)
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
 from headrace.codec.job_records import STATE_ID
@@ -131,6 +147,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._read_back()
         return self._epoch
 
+    @waited_for()
     def _read_back(self) -> None:
         """Whether the epoch and the grants in force are those of this store: as the metadata has them, and as the position of
         the coordinator's group, which workers read."""
@@ -142,6 +159,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 "another driver took over; look at `headrace status`",
             )
 
+    @waited_for()
     def numbers_used(self) -> int:
         stored = entries_of(self._metadata.refresh(), JOB)
         known = [self._number, *(int(stored.get(name, b"0")) for name in ("epoch", "number"))]
@@ -150,10 +168,11 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def grants(self) -> Grants | None:
         return stored_grants(self._read(JOB))
 
-    def write_grants(self, epoch: int, grants: Grants) -> None:
+    def write_grants(self, epoch: int, grants: Grants, metadata: Metadata | None = None) -> None:
         self._check_own(epoch)
         with self._writing:
-            self._once(lambda id_: self._transact([*self._grant_entries(grants), id_], grants=grants))
+            entries = [*self._grant_entries(grants), *metadata_entries(metadata)]
+            self._once(lambda id_: self._transact([*entries, id_], grants=grants))
             self._read_back()
 
     def _grant_entries(self, grants: Grants | None) -> list[Entry]:
@@ -301,7 +320,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         before, encoded = self._read(MODELS).get("current"), encode(model)
         entries = plan_entries(model, encoded, before, self.lanes_used())
         entries += [] if grants is None else self._grant_entries(grants)
-        entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
+        entries += metadata_entries(metadata)
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         there, given = self._checkpoints.refresh().keys(), stored or {}
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]

@@ -11,6 +11,7 @@ from headrace.adapters.kafka.names import JOB, LANES, MODELS
 from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
+from headrace.ports import Metadata
 
 Entry = tuple[str, str, bytes | None]
 """Namespace, name and value; None deletes."""
@@ -69,3 +70,8 @@ def plan_entries(model: JobModel, encoded: bytes, before: bytes | None, used: Ma
         if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
             entries.append((LANES, sub.title, b"%d" % count))
     return entries
+
+
+def metadata_entries(metadata: Metadata | None) -> list[Entry]:
+    """What is written of a plan beside it."""
+    return [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]

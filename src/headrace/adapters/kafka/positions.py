@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from headrace.adapters.kafka.clients import ANSWER_S, consumer_of, error_text, r
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_group, group_of, metadata_topic
 from headrace.core.group.grants import Grants, InForce, numbers_in_force
-from headrace.errors import NotSupportedError, RoundFailedError
+from headrace.errors import NotSupportedError, RoundFailedError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
@@ -32,6 +33,16 @@ _MOVING = frozenset(
 
 class PositionsUnreadError(RoundFailedError):
     """The positions of a group could not be read in time: no broker answers, or an open transaction holds them back."""
+
+
+@contextmanager
+def waited_for() -> Iterator[None]:
+    """For a driver, or a processor of a group, which waits for a broker: `UnavailableError` where positions are unread. To a
+    worker that is a round which has failed."""
+    try:
+        yield
+    except PositionsUnreadError as error:
+        raise UnavailableError(error.message, error.hint) from None
 
 
 class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):

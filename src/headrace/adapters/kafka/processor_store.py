@@ -25,6 +25,7 @@ from headrace.adapters.kafka.positions import (
     committed_positions,
     container_positions,
     shared_ssps,
+    waited_for,
 )
 from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
 from headrace.codec.documents import decode
@@ -79,6 +80,7 @@ class KafkaProcessorStore(ProcessorStore):
         assert self._own is not None, "no plan has begun"
         return self._own
 
+    @waited_for()
     def check_epoch(self, epoch: int) -> None:
         found = committed_in_force(self._client, self.application, self._deadline)
         if found.allows(epoch):
@@ -132,6 +134,7 @@ class KafkaProcessorStore(ProcessorStore):
                 else:
                     self._producer_of[(title, container.lane)] = container.receipt
 
+    @waited_for()
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
         self.check_epoch(epoch)
         sub = self._own_model.sub_topology(sub_topology)

@@ -42,15 +42,14 @@ def wanted_plan(
     state: GroupState, model: JobModel | None, settling: Settling, version: int, *, forgets: bool
 ) -> WantedPlan | None:
     """A plan for the processors that are there with the code of the plan in force, and for those that are waited for; None
-    where there is none. `model`: the stored one. `version`: the number that the plan has; `forgets`: tasks need not stay where
-    they were."""
+    where there is none. `state`: its origin is that of the plan in force, which is stored with it. `model`: the stored one.
+    `version`: the number that the plan has; `forgets`: tasks need not stay where they were."""
     active_code = state.origin.code if state.origin else None
     candidates = candidates_of(state.members, active_code)
     present = {one.processor_id: incarnation_of(one) for one in candidates.chosen if one.processor_id is not None}
     registered = [one.registration for one in candidates.chosen if one.registration is not None]
     processors = [slot for one in registered for slot in processor_slots(one.processor_id, one.location_id, one.slots)]
-    away = settling.counted - settling.present.keys()
-    processors += [] if model is None else members_in(model, away)
+    processors += [] if model is None else members_in(model, settling.waited_for)
     of_other_code = active_code is not None and any(one.code != active_code for one in registered)
     return WantedPlan(GroupShape(tuple(processors), version, forgets), present, of_other_code) if processors else None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.affinity.members import SLOT, Member, process_of
 from headrace.core.group.proposals import changed_processors
+from headrace.core.group.state import ModelOrigin
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -72,10 +73,12 @@ class GroupShape:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """The tasks whose checkpoints and positions a plan writes, and the grants that come into force with it."""
+    """The tasks whose checkpoints and positions a plan writes, the grants that come into force with it, and what it is made
+    for."""
 
     tasks: frozenset[TaskName]
     grants: Grants
+    origin: ModelOrigin
 
 
 def processor_slots(processor_id: str, location_id: str | None, slots: int) -> tuple[Member, ...]:

@@ -4,6 +4,9 @@ Those are marked in ZooKeeper: a processor that is stopped in order marks itself
 the whole group was down, or ZooKeeper has come back empty, the leader that begins marks all that have tasks in the job model on
 record: they come one after the other, and the first would get the tasks of the others. One that is lost while others work is
 not waited for.
+
+A leader of other code than the plan in force waits as well, where the sessions of all have ended together: those with the
+code of the plan are about to register again, and then it is a spare as before.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Collection
 
 from headrace.core.group.grants import Grants
 from headrace.core.group.membership import unique_members
-from headrace.core.group.state import GroupMember, GroupState, incarnation_of
+from headrace.core.group.state import GroupMember, GroupState, ModelOrigin, incarnation_of
 
 FOLLOWED_TIMEOUTS = 2  # the session of one that was dead by then has ended within one
 
@@ -38,6 +41,19 @@ def to_await(
     is_empty = state.versions.active == 0  # numbers of registrations begin again there, and incarnations may look the same
     was_down = is_empty or not (is_at_work or has_seen_one)
     return state.awaited | (frozenset(holders) - there.keys() if was_down else frozenset())
+
+
+def are_to_return(origin: ModelOrigin | None, run_id: str, marked: Collection[str], waited_for: Collection[str]) -> bool:
+    """Whether processors that run the plan of `origin` are about to register again. `run_id`: of the run that there is: before
+    it the group was down, and they may come with any code. `marked`: whom this leader has marked as it began; one that marks
+    itself was stopped in order, as for another code. `waited_for`: those that are not there, and tasks wait for them.
+
+    >>> are_to_return(ModelOrigin("code", "run-1"), "run-1", {"a"}, {"a", "b"})
+    True
+    >>> are_to_return(ModelOrigin("code", "run-1"), "run-2", {"a"}, {"a", "b"})
+    False
+    """
+    return origin is not None and origin.run_id == run_id and not frozenset(marked).isdisjoint(waited_for)
 
 
 def _incarnations(members: Collection[GroupMember]) -> dict[str | None, str]:

@@ -63,6 +63,11 @@ class Settling:
         return Settling(self.return_wait_s, present, away, outdated, counted, first_s, now_s, quiet_s)
 
     @property
+    def waited_for(self) -> frozenset[str]:
+        """Those of `counted` that are not there."""
+        return self.counted - self.present.keys()
+
+    @property
     def due_s(self) -> float | None:
         """When to decide: some time after the last change, and not much later than the first; None without one."""
         if self.first_s is None or self.last_s is None:

@@ -16,6 +16,7 @@ from headrace.core.topology.program import EndpointSide, Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
+from headrace.errors import StreamNotFoundError
 from headrace.model.job_model import JobModel
 from headrace.model.stream_operators import SetHeaders
 from headrace.model.topology import MapValues, Process, Repartition, SelectKey, Sink, Source, SourceKind, Transform
@@ -68,6 +69,11 @@ def _program_of(
         outputs = set(written)
     if dead_letter is not None:
         outputs.add(dead_letter)
+    if missing := sorted(outputs - written.keys()):
+        raise StreamNotFoundError(
+            f"sub-topology {sub.title}: stream {', '.join(map(repr, missing))}, to which it writes, does not exist",
+            "it was deleted since the job was planned: the next plan creates it again; records that were in it are lost",
+        )
     units = [f"{node.timestamp_unit} {far_us}" for node in sub.nodes if isinstance(node, Source) and node.timestamp is not None]
     text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes), *units])
     endpoints, is_elastic = endpoints_of(sub, topology), any(task.name.bucket for task in model.sub_topology(sub.name).tasks)

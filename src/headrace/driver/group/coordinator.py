@@ -21,17 +21,18 @@ from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import unique_members
 from headrace.core.group.pauses import pause_of
 from headrace.core.group.proposals import AwaitedRelease, BarrierOutcome, awaited_release, barrier_outcome, next_version
-from headrace.core.group.returns import left_behind, to_await
+from headrace.core.group.returns import are_to_return, left_behind, to_await
 from headrace.core.group.runs import forgets_affinity
 from headrace.core.group.settling import Settling
-from headrace.core.group.state import BarrierState, GroupRun, GroupState, ModelOrigin, incarnation_of
+from headrace.core.group.state import GroupRun, GroupState, ModelOrigin, incarnation_of
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.group.group_maintenance import GroupMaintenance
 from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
+from headrace.driver.group.shown_model import check_shown, show_again
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import FencedError, HeadraceError, StorageError, UnavailableError
+from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
@@ -74,6 +75,8 @@ class GroupCoordinator:
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._followed_s: float | None = None  # see `to_await`; None: that is decided
+        self._marked = frozenset[str]()  # whom it has marked then
+        self._origin: ModelOrigin | None = None  # of the plan in force
         self._awaited: AwaitedRelease | None = None
         self._order: PlanOrder | None = None  # what the proposal was made for
         self._changed: frozenset[str] = frozenset()
@@ -86,14 +89,14 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, sign: Callable[[], None], *, goes_on: bool, followed_s: float) -> None:
+    def begin(self, lease: DriverLease, sign: Callable[[], None], *, followed_s: float) -> None:
         """Take the application, with the grants that are in force. `sign`: has the state's folder say that it is of this run,
-        before others hear of the run. `goes_on`: the plan in force was made in this run, by one with the code of this leader;
-        else its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
+        before others hear of the run. Where the plan in force was not made, or found to fit, in this run by one with the code
+        of this leader, its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
         self._followed_s = followed_s
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
         sign()
-        self._has_planned = goes_on and self._store.job_model() is not None
+        self._has_planned = self._plans.origin() == self._own_origin and self._store.job_model() is not None
         self._say(f"this processor leads the group, under epoch {self._epoch}")
         self._maintenance.leave_note(self._epoch)
         if self._has_planned:
@@ -143,6 +146,11 @@ class GroupCoordinator:
             self._store.check_epoch(self._epoch)
 
     @property
+    def _own_origin(self) -> ModelOrigin:
+        """Of plans that this leader makes."""
+        return ModelOrigin(self._settings.code, self.run.id)
+
+    @property
     def is_changing(self) -> bool:
         """Whether a proposal waits."""
         return self._awaited is not None
@@ -158,7 +166,7 @@ class GroupCoordinator:
         """Do what `state` asks for. `runners`: those of this process, which know what all processors have committed."""
         if self._failed is not None:
             raise self._failed
-        model = self._store.job_model()
+        model, self._origin = self._store.job_model(), self._plans.origin() or state.origin
         holders = frozenset[str]() if model is None else holders_of(model)
         state = self._with_awaited(state, holders)
         self._fence_those_that_left(state)
@@ -168,7 +176,7 @@ class GroupCoordinator:
         self._look_for_requests(runners, now_s)
         wants_pause = self._pauses.is_active or self._wants_pause(now_s)
         if not self._has_looked and model is not None:
-            self._check_published(state, model)
+            check_shown(self._group, self._leading, state, model)
         self._has_looked = True
         view = LeaderView(
             None if model is None else model.version,
@@ -185,7 +193,7 @@ class GroupCoordinator:
                 self._end_left_over(state, model)
             case LeaderStep.PUBLISH:
                 assert model is not None
-                self._publish_again(state, model)
+                show_again(self._leading, state, model, self._origin or self._own_origin)
             case LeaderStep.DECIDE:
                 if self._due:
                     self._maintenance.hear()
@@ -198,15 +206,17 @@ class GroupCoordinator:
         """At its first look a leader marks those that the group waits for."""
         if self._followed_s is None:
             return state
-        grants, timeout_s, forgets = self._store.grants() or {}, self._group.lease.timeout_s, self._forgets(state)
+        grants, timeout_s, forgets = self._store.grants() or {}, self._group.lease.timeout_s, self._forgets
         awaited = to_await(state, holders, grants, followed_s=self._followed_s, timeout_s=timeout_s, forgets=forgets)
-        self._leading.await_return(awaited - state.awaited)
+        self._marked = awaited - state.awaited
+        self._leading.await_return(self._marked)
         self._leading.forget_awaited(state.awaited - awaited)
         self._followed_s = None
         return replace(state, awaited=awaited)
 
-    def _forgets(self, state: GroupState) -> bool:
-        return forgets_affinity(self.run, state.origin, self._has_planned)
+    @property
+    def _forgets(self) -> bool:
+        return forgets_affinity(self.run, self._origin, self._has_planned)
 
     def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
@@ -285,7 +295,7 @@ class GroupCoordinator:
             self._due, self._has_planned = (), True
             self._planned(None)
             return
-        origin = ModelOrigin(self._settings.code, self.run.id, tuple(sorted(made.changed)))
+        origin = replace(order.origin, changed=tuple(sorted(made.changed)))
         reached("group", 4)
         if not self._leading.propose(number, encode(made.draft.job_model), origin):
             self._pauses.end()
@@ -300,12 +310,16 @@ class GroupCoordinator:
 
     def _order_of(self, state: GroupState, model: JobModel | None, number: int) -> PlanOrder | None:
         """What to plan for; None where there is no processor that could."""
-        forgets = self._forgets(state)
-        wanted = wanted_plan(state, model, self._settling, number, forgets=forgets)
+        forgets, waited_for = self._forgets, self._settling.waited_for
+        wanted = wanted_plan(replace(state, origin=self._origin), model, self._settling, number, forgets=forgets)
         if wanted is None:
             return None
+        if wanted.of_other_code and are_to_return(self._origin, self.run.id, self._marked, waited_for):
+            LOG.info("no job model is made for other code yet: processors %s may return", ", ".join(sorted(waited_for)))
+            return None
         locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
-        return PlanOrder(self._epoch, self._pace.clock_us(), wanted, self._has_planned, self._due, locality)
+        now_us, origin = self._pace.clock_us(), self._own_origin
+        return PlanOrder(self._epoch, now_us, wanted, self._has_planned, origin, self._due, locality)
 
     # --- proposals --------------------------------------------------------------------------------------------------
 
@@ -355,26 +369,6 @@ class GroupCoordinator:
         LOG.info("job model %d, of the leader before, is abandoned", proposed)
         self._leading.abandon(proposed)
         self._settling = self._settling.again(time.monotonic())
-
-    def _publish_again(self, state: GroupState, model: JobModel) -> None:
-        """The tree does not show the plan in force: it has come back empty, or a leader has ended in between."""
-        LOG.info("job model %d is in force, and ZooKeeper shows %d: it is written again", model.version, state.versions.active)
-        is_waiting = state.barrier is not None and state.barrier.state is BarrierState.NEW
-        if state.versions.proposed == model.version and is_waiting and self._leading.publish(model.version):
-            return
-        origin = ModelOrigin(self._settings.code, self.run.id)
-        self._leading.restore(model.version, encode(model), origin)
-
-    def _check_published(self, state: GroupState, model: JobModel) -> None:
-        """Once: the leader before may have shown a job model that is torn, or another program has altered it since. Processors
-        load what is committed, from Kafka; so it is written again, for who looks at the tree."""
-        if state.versions.active != model.version or state.origin is None:
-            return
-        try:
-            self._group.job_model(model.version)
-        except StorageError as error:
-            LOG.warning("%s: job model %d is written again", error.message, model.version)
-            self._leading.restore(model.version, encode(model), state.origin)
 
     def _planned(self, plan: JobPlan | None) -> None:
         """`plan`, or the stored one, is in force."""

@@ -49,9 +49,9 @@ class GroupJob(RunningJob):
     def __init__(self, launched: LaunchedProcessor, pace: Pace, until: str | None = None) -> None:
         super().__init__(launched.preparer.planner, pace)
         self._launched, self._group = launched, launched.group
-        id_, plans = launched.registration.processor_id, launched.plans
-        self._rounds = ProcessorRounds(id_, launched.preparer, plans, launched.reader, launched.group, pace)
-        self._presence = Presence(launched.preparer.planner.backend.processor_store, id_)
+        mine, plans = launched.registration, launched.plans
+        self._rounds = ProcessorRounds(mine, launched.preparer, plans, launched.reader, launched.group, pace)
+        self._presence = Presence(launched.preparer.planner.backend.processor_store, mine.processor_id)
         self._is_bounded = until is not None
         self._coordinator: GroupCoordinator | None = None
         self._run_id: str | None = None
@@ -213,7 +213,7 @@ class GroupJob(RunningJob):
             return
         leader = leader_of(state.members)
         self._is_first = is_leader = leader is not None and leader.sequence == sequence
-        if is_leader and must_step_back(state.members, sequence, state.origin.code if state.origin else None):
+        if is_leader and must_step_back(state.members, sequence, self._code_in_force(state)):
             self._lead_no_more()
             self._register()
             return
@@ -234,6 +234,11 @@ class GroupJob(RunningJob):
             return  # the leader has yet to say where the run ends
         mine = GroupMember(sequence, self._launched.registration)
         self._rounds.follow(state, incarnation_of(mine), is_leader=is_leader)
+
+    def _code_in_force(self, state: GroupState) -> str | None:
+        """Of the plan in force, as it is stored with it: ZooKeeper may have come back empty, or show the plan before."""
+        origin = self._launched.plans.origin() or state.origin
+        return None if origin is None else origin.code
 
     def _takes_part(self, state: GroupState, sequence: int) -> bool:
         """False while another processor has this one's id; `JobHeldError` where it keeps it."""
@@ -262,13 +267,10 @@ class GroupJob(RunningJob):
             self._lead_no_more()
             coordinator = None
         if coordinator is None:
-            new_id = self._launched.new_run_id()
-            run = run_as_leader(state.run, self._run_id, self._is_bounded, new_id, sequence)
+            run = run_as_leader(state.run, self._run_id, self._is_bounded, self._launched.new_run_id(), sequence)
             parts, pace = self._launched, self._pace
             coordinator = GroupCoordinator(parts.leading, parts.preparer.files, self._group, parts.settings, pace, run)
-            is_own_code = state.origin is None or state.origin.code == parts.settings.code
-            goes_on = run.id != new_id and is_own_code
-            if not self._is_begun(coordinator, run.id, goes_on=goes_on):
+            if not self._is_begun(coordinator, run.id):
                 return
             self._coordinator, self._run_id = coordinator, run.id
             self._rounds.run_id = run.id
@@ -299,11 +301,11 @@ class GroupJob(RunningJob):
             self._launched.state_place.sign(run_id)
             self._signed_run = run_id
 
-    def _is_begun(self, coordinator: GroupCoordinator, run_id: str, *, goes_on: bool) -> bool:
+    def _is_begun(self, coordinator: GroupCoordinator, run_id: str) -> bool:
         """False while another has the application, as one of a group that was killed seems to for some seconds."""
         try:
             sign, followed_s = partial(self._sign_state_place, run_id), self._followed_s
-            coordinator.begin(self._launched.lease(run_id), sign, goes_on=goes_on, followed_s=followed_s)
+            coordinator.begin(self._launched.lease(run_id), sign, followed_s=followed_s)
         except JobHeldError as error:
             self._held_since_s = self._held_since_s or time.monotonic()
             if time.monotonic() - self._held_since_s > HELD_S:

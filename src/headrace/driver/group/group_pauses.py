@@ -39,6 +39,7 @@ class GroupPauses:
     def __init__(self, group: ProcessorGroup, leading: Leading, by: int, read: Callable[[], Checkpoints]) -> None:
         self._group, self._leading, self._by, self._read = group, leading, by, read
         self._awaited: AwaitedPause | None = None
+        self._kept: AwaitedPause | None = None  # while what it is for is done: all were seen to rest before
         self._number = 0  # of the last one
         self._cut_from_s = 0.0  # no cut is requested before
         self._until_s = 0.0  # so long tasks may be brought together
@@ -58,12 +59,13 @@ class GroupPauses:
         return self.is_active and bool(self._merging)
 
     def pause_of(self, sub_topology: str | None) -> int | None:
-        """The number of the pause that a sub-topology is in: as long as it stays the same, nothing of it is committed."""
-        awaited = self._awaited
-        if awaited is None or (sub_topology or "source") not in self._of.titles:
+        """The number of the pause that a sub-topology is in: as long as it stays the same, nothing of it is committed. Only
+        while `look` takes a cut: after checkpoints that were read before, others may have been committed until all rested."""
+        kept = self._kept
+        if kept is None or (sub_topology or "source") not in self._of.titles:
             return None
         rests = self._group.rests()
-        return awaited.number if all(rests.get(one) == awaited.number for one in awaited.resting) else None
+        return kept.number if all(rests.get(one) == kept.number for one in kept.resting) else None
 
     def may_cut(self, now_s: float) -> bool:
         """Whether it is time for another cut."""
@@ -116,7 +118,11 @@ class GroupPauses:
             return self._come_to_nothing(f"registrations {late} do not rest")
         reached("group", 11)
         if self._cutting is not None:
-            self._cutting()
+            self._kept = awaited
+            try:
+                self._cutting()
+            finally:
+                self._kept = None
             self.end()
             return ()
         apart: dict[str, int] = {}

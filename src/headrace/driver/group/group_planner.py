@@ -11,10 +11,11 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.codec.job_records import startpoints_of, stored_operators
+from headrace.codec.job_records import origin_entry, plan_origin_of, startpoints_of, stored_operators
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
 from headrace.core.group.grants import GroupChange, after_change, known_to_have_begun, lanes_of, processor_tasks
+from headrace.core.group.state import ModelOrigin
 from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
 from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
@@ -35,13 +36,14 @@ TRIES_MAX = 5  # each time more processors are found that a plan changes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanOrder:
-    """What a leader wants a plan for. `is_replan`: the group has planned in this run; `requests`: why another plan is due;
-    `locality`: where tasks have run, as processors have said."""
+    """What a leader wants a plan for. `is_replan`: the group has planned in this run; `origin`: code and run of the leader;
+    `requests`: why another plan is due; `locality`: where tasks have run, as processors have said."""
 
     epoch: int
     now_us: int
     wanted: WantedPlan
     is_replan: bool
+    origin: ModelOrigin
     requests: Sequence[ChangeRequest] = ()
     locality: LocalityInfo = field(default_factory=LocalityInfo)
 
@@ -51,6 +53,10 @@ class GroupPlanner:
     """Plans of the application that `planner` plans for a single driver."""
 
     planner: JobPlanner
+
+    def origin(self) -> ModelOrigin | None:
+        """What the plan in force was made for, as it is stored with it; None where no group has made it."""
+        return plan_origin_of(self.planner.backend.system.metadata_store(self.planner.topology.application))
 
     @uncollected()
     def draft(self, order: PlanOrder) -> GroupDraft:
@@ -100,14 +106,14 @@ class GroupPlanner:
         begun = known_to_have_begun(before, model, snapshot.checkpoints)
         grants = after_change(before, fenced, made.portions, order.wanted.present, store.numbers_used(), gains, begun)
         had = processor_tasks(model, gains) if model is not None else frozenset()
-        return GroupChange(processor_tasks(made.draft.job_model, fenced | gains) - had, grants)
+        return GroupChange(processor_tasks(made.draft.job_model, fenced | gains) - had, grants, order.origin)
 
     def grant(self, order: PlanOrder, processors: Collection[str]) -> None:
         """Give these new grants under the plan in force: they are other incarnations of processors that have tasks in it."""
         store = self.planner.backend.store
         self.take_back(order.epoch, processors)
         grants = after_change(store.grants() or {}, processors, processors, order.wanted.present, store.numbers_used())
-        store.write_grants(order.epoch, grants)
+        store.write_grants(order.epoch, grants, origin_entry(order.origin))
 
     def take_back(self, epoch: int, processors: Collection[str]) -> None:
         """From now on these processors commit nothing: take their grants back, then fence all lanes but those of the others."""

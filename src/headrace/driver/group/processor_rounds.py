@@ -16,7 +16,7 @@ from headrace.core.group.grants import Grant, holders_of, portion_of, processor_
 from headrace.core.group.membership import leader_of
 from headrace.core.group.pauses import pause_to_keep
 from headrace.core.group.processor_steps import ProcessorView, Work, processor_step, waiting_for
-from headrace.core.group.state import GroupState, PauseRequest
+from headrace.core.group.state import GroupState, PauseRequest, Registration
 from headrace.core.group.statuses import counted_by
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Generation
@@ -47,14 +47,15 @@ class ProcessorRounds:
 
     def __init__(
         self,
-        processor_id: str,
+        registration: Registration,
         preparer: JobPreparer,
         plans: GroupPlanner,
         reader: JobReader,
         group: ProcessorGroup,
         pace: Pace,
     ) -> None:
-        self.processor_id, self._preparer, self._plans, self._reader = processor_id, preparer, plans, reader
+        self.processor_id, self._code = registration.processor_id, registration.code
+        self._preparer, self._plans, self._reader = preparer, plans, reader
         self._group, self._pace, self._backend = group, pace, preparer.planner.backend
         self._say = preparer.planner.log
         self.generation: Generation | None = None
@@ -312,11 +313,15 @@ class ProcessorRounds:
         restoration.begin(plan.epoch, come, most)
 
     def _hear(self) -> None:
-        """A leader without tasks hears of what the others commit: it judges by that."""
+        """A leader without tasks hears of what the others commit: it judges by that. Not of a plan of other code: it does not
+        fit this topology, and this leader makes another."""
         model, generation = self._reader.job_model(), self.generation
         if model is None or (generation is not None and self._grant is None and generation.plan.model == model):
             return
         self._end()
+        origin = self._plans.origin()
+        if origin is None or origin.code != self._code:
+            return
         plan = self._loaded(0, "")
         self._backend.processor_store.begin(0, plan.model, "")
         self._run(plan)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 
 from headrace.codec.documents import Flows, Operators, encode
-from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS
+from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS, origin_entry
 from headrace.config.loading import Config
 from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
@@ -156,7 +156,7 @@ class JobPlanner:
         draft, existing = self._with_created(draft)
         reached("start", 7)
         programs = with_limits(self.topology, draft.programs, self.backend.system)
-        changes = self._changes(draft, snapshot)
+        changes = {**self._changes(draft, snapshot), **origin_entry(None if change is None else change.origin)}
         reached("start", 8)
         store, elsewhere = self.backend.store, self.backend.elsewhere
         model, checkpoints = draft.job_model, tuple(draft.checkpoints.values())
