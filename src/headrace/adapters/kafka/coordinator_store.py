@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition
 from headrace.adapters.common.lease_holder import fenced, held_since_us
 from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
-from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lane_fencing import LaneFencing
@@ -44,11 +44,11 @@ from headrace.adapters.kafka.positions import (
     offsets_by_group,
     positions_of,
 )
-from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
+from headrace.adapters.kafka.stored_checkpoints import refreshed, stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
-from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
+from headrace.core.group.grants import Grant, Grants, InForce, holders_of, numbers_in_force
 from headrace.core.group.statuses import joined_statuses
-from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
+from headrace.errors import FencedError, StorageError, StreamNotFoundError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.commits import DriverLease
@@ -60,7 +60,6 @@ LOG = logging.getLogger("headrace.kafka")
 START_TRIES = 3
 RESET = "reset"  # namespace: whether the application is half forgotten
 _KEPT = frozenset({JOB, LANES, INTERNAL, RESET})  # of the metadata, where an application is forgotten
-OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -292,7 +291,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         entries += [] if grants is None else self._grant_entries(grants)
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
-        there, given = self._checkpoints.refresh().keys(), stored or {}
+        in_group, given = self._grants is not None, stored or {}
+        there = refreshed(self._checkpoints, in_group=in_group).keys()
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
@@ -301,7 +301,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
-        there = self._checkpoints.refresh().keys()  # where no transaction fences, also what an older attempt writes late
+        # where no transaction fences, also what an older attempt writes late
+        there = refreshed(self._checkpoints, in_group=in_group).keys()
         is_ours = there == set(keys.values()) if self._exactly_once else there >= set(keys.values())
         if self._read(MODELS).get("current") != encoded or not is_ours:
             self._still_ours()  # or it is the model of who took over in between
@@ -323,14 +324,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
         model = self._model or self.job_model()
         if model is None:
             return {}
-        within_s = None if self._grants is None else OTHERS_S
+        is_held = self._held is not None
+        in_group = self._grants is not None if is_held else bool(holders_of(model))
         try:
-            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None, within_s=within_s)
-        except OpenTransactionError as error:
-            if self._grants is None:
-                raise
-            # a processor that sleeps in a transaction is fenced when its session has ended: by who waits here
-            raise UnavailableError(error.message, "it is tried again; a processor that has stopped is fenced soon") from None
+            return stored_checkpoints(self._checkpoints, model, is_held=is_held, in_group=in_group)
         except StorageError:
             self._still_ours()  # or they are of the job model of who took over in between
             raise
