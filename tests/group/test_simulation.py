@@ -301,13 +301,19 @@ def disturbed(world: World, chance: random.Random, codes: Sequence[str]) -> None
 
         def pause() -> None:
             world.say(f"{one.name} is stopped, or wakes")
-            one.is_paused = not one.is_paused
+            one.pause()
+
+        def unanswered() -> None:
+            world.say("a leader's calls are not answered")
+            world.kafka.unanswered_in = chance.randint(0, 8)
+            for other in living:
+                other.unanswered_in = chance.randint(0, 8)
 
         def cut() -> None:
             world.say(f"{one.name} is cut off, or not any more")
             one.tree.is_cut = not one.tree.is_cut
 
-        happens += [(2, pause), (2, cut), (1, one.die), (1, one.stop)]
+        happens += [(2, pause), (2, cut), (1, one.die), (1, one.stop), (2, unanswered)]
     weights, actions = zip(*happens, strict=True)
     chance.choices(actions, weights)[0]()
 
@@ -326,7 +332,9 @@ def converges(seed: int) -> None:
     if world.server.is_down:
         world.server.restart()
     for one in world.running():
-        one.is_paused = one.tree.is_cut = False
+        one.tree.is_cut = False
+        if one.is_paused:
+            one.pause()
     if not world.running():
         world.add("a")
     world.pass_s(QUIET_S)
