@@ -71,7 +71,7 @@ class GroupCoordinator:
         self._requests = ChangeRequests(plans.planner.backend, pace)
         self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
-        self._plan: JobPlan | None = None  # the one in force; None where this leader has neither made nor read it
+        self._plan: JobPlan | None = None  # the one in force; None until this leader has made or read it
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._followed_s: float | None = None  # see `to_await`; None: that is decided
@@ -211,7 +211,7 @@ class GroupCoordinator:
 
     def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
-        all that read behind it. So is all that a grant was taken back of before, where that was not done to its end."""
+        all that read behind it. The same where that was begun before, and the lanes were not fenced."""
         gone = left_behind(self._store.grants() or {}, state.members)
         if gone:
             away = gone - {one.processor_id for one in unique_members(state.members)}
@@ -229,8 +229,8 @@ class GroupCoordinator:
 
     @contextmanager
     def _taking_back(self) -> Iterator[None]:
-        """In this grants are taken back, and then lanes are fenced. Where that ends in between a fence is owed: no grant says
-        any more that those who had one are to be fenced."""
+        """While grants are taken back, and lanes fenced then. What ends in between leaves a fence that is owed: no grant says
+        any more whose lanes these are."""
         self._owes_fence = True
         with self._holding:
             yield
