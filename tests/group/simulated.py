@@ -362,9 +362,10 @@ class Processor:
             return True
         changed, gains = sorted(made.changed), sorted(made.gains)
         self.world.say(f"{self.name} proposes {version}, which changes {changed}, and gives to {gains}")
-        if not self.leading.propose(version, b"{}", ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))):
-            return False
-        self._check_use(version)
+        with self._used(version):
+            origin = ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))
+            if not self.leading.propose(version, b"{}", origin):
+                return False
         self.world.proposed.append(version)
         members = {incarnation_of(one): one.sequence for one in state.members}
         present = {id_: members[incarnation] for id_, incarnation in wanted.present.items() if incarnation in members}
@@ -375,10 +376,16 @@ class Processor:
     def _locality(self, wanted: WantedPlan) -> LocalityInfo:
         return LocalityInfo() if wanted.shape.forgets else self.group.locality.read_processor_locality()
 
-    def _check_use(self, version: int) -> None:
+    @contextmanager
+    def _used(self, version: int) -> Iterator[None]:
+        """Also where that is not answered; not where nothing of it was done."""
         use = (self.world.lives, version)
         assert use not in self.world.used, f"version {version} is used twice\n" + self.world.story()
-        self.world.used.add(use)
+        try:
+            yield
+        finally:
+            if self.group.paths.job_model(version) in self.world.server.nodes:
+                self.world.used.add(use)
 
     def _end_barrier(self, state: GroupState) -> None:
         awaited, wanted, changed, kafka = self.awaited, self.wanted, self.changed, self.world.kafka
