@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from group.stored import Kafka
@@ -133,11 +134,13 @@ class Processor:
         self.registered_s = self.followed_s = 0.0
         self._grant: Grant | None = None
         self._working = frozenset[str]()
+        self.unanswered_in: int | None = None  # so many of its writes as a leader later one is not answered, once
         self._lead_no_more()
 
     def _lead_no_more(self) -> None:
         self.led_by: int | None = None
-        self.first_look = self.has_planned = False
+        self.first_look = self.has_planned = self.has_loaded = False
+        self.owes_fence = True
         self.marked = frozenset[str]()
         self.settling = Settling(RETURN_S)
         self.awaited: AwaitedRelease | None = None
@@ -150,7 +153,21 @@ class Processor:
 
     def die(self) -> None:
         self.world.say(f"{self.name} dies")
+        self._open()
         self.is_alive, self.tree.is_cut, self.late = False, True, None
+
+    def pause(self) -> None:
+        """It is stopped, or wakes."""
+        self.is_paused = not self.is_paused
+        if self.is_paused:
+            self._open()
+        elif self._grant is not None:
+            self.world.kafka.open.discard(self._grant.number)
+
+    def _open(self) -> None:
+        """In the midst of a transaction."""
+        if self._grant is not None and self._grant.number in numbers_in_force(self.world.kafka.grants):
+            self.world.kafka.open.add(self._grant.number)
 
     def stop(self) -> None:
         self.world.say(f"{self.name} stops in order")
@@ -184,7 +201,8 @@ class Processor:
                 return
             if self.late is not None:
                 late, self.late = self.late, None
-                late()
+                with self._some_unanswered():
+                    late()
                 return
             if not self.group.confirm():
                 self._lead_no_more()
@@ -220,7 +238,8 @@ class Processor:
         if leader is not None and (joined := run_as_member(state.run, leader.sequence, self.world.bounded)) is not None:
             self.run = joined.id
         if is_leader:
-            self._lead(state, sequence)
+            with self._some_unanswered():
+                self._lead(state, sequence)
         else:
             self.followed_s = self.world.now_s - self.registered_s
             self._lead_no_more()
@@ -252,6 +271,15 @@ class Processor:
     def _end_rounds(self) -> None:
         self._grant, self._working = None, frozenset()
 
+    @contextmanager
+    def _some_unanswered(self) -> Iterator[None]:
+        """Only what it writes as a leader."""
+        self.tree.unanswered_in = self.unanswered_in
+        try:
+            yield
+        finally:
+            self.unanswered_in, self.tree.unanswered_in = self.tree.unanswered_in, None
+
     # --- as `GroupCoordinator` ------------------------------------------------------------------------------------------
 
     def _lead(self, state: GroupState, sequence: int) -> None:
@@ -282,7 +310,14 @@ class Processor:
             self.leading.forget_awaited(state.awaited - awaited)
             self.first_look, state = False, replace(state, awaited=awaited)
         if left := left_behind(kafka.grants, state.members):
-            kafka.take_back(self.holder, left)
+            with self._taking_back():
+                kafka.take_back(self.holder, left)
+        elif self.owes_fence:
+            with self._taking_back():
+                kafka.fence_others(self.holder)
+        if self.has_planned and not self.has_loaded:
+            kafka.read()
+            self.has_loaded = True
         self.settling = self.settling.with_look(state.members, state.awaited, holders, now_s)
         self.leading.forget_awaited(self.settling.given_up)
         view = LeaderView(
@@ -303,41 +338,60 @@ class Processor:
             case LeaderStep.DECIDE:
                 self._decide(state)
 
+    @contextmanager
+    def _taking_back(self) -> Iterator[None]:
+        self.owes_fence = True
+        yield
+        self.owes_fence = False
+
     def _decide(self, state: GroupState) -> None:
-        kafka, now_s, version = self.world.kafka, self.world.now_s, next_version(state, self.world.kafka.version)
+        kafka, version = self.world.kafka, next_version(state, self.world.kafka.version)
         forgets, run_id = forgets_affinity(self.group_run, kafka.origin, self.has_planned), self.group_run.id
         wanted = wanted_plan(replace(state, origin=kafka.origin), kafka.model, self.settling, version, forgets=forgets)
-        self.settling = self.settling.decided()
-        if wanted is None:
-            return
-        if wanted.of_other_code and are_to_return(kafka.origin, run_id, self.marked, self.settling.waited_for):
+        waits = are_to_return(kafka.origin, run_id, self.marked, self.settling.waited_for)
+        if wanted is not None and wanted.of_other_code and waits:
             self.world.say(f"{self.name} waits for those with the code of the plan")
-            return
+            wanted = None
+        is_done = wanted is None or self._is_carried_out(wanted, version, state)
+        self.settling = self.settling.decided()
+        if not is_done:
+            self.settling = self.settling.again(self.world.now_s)
+
+    def _is_carried_out(self, wanted: WantedPlan, version: int, state: GroupState) -> bool:
+        kafka, now_s = self.world.kafka, self.world.now_s
         made = kafka.draft(wanted, self.has_planned, self._locality(wanted))
         if made.step is not GroupStep.PROPOSE:
             if made.step is GroupStep.GRANT:
-                kafka.grant(self.holder, wanted, made.ungranted, self.origin)
-            self.has_planned = True
-            return
-        self._check_use(version)
+                with self._taking_back():
+                    kafka.grant(self.holder, wanted, made.ungranted, self.origin)
+            self.has_planned, self.has_loaded = True, False
+            return True
         changed, gains = sorted(made.changed), sorted(made.gains)
         self.world.say(f"{self.name} proposes {version}, which changes {changed}, and gives to {gains}")
-        if not self.leading.propose(version, b"{}", ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))):
-            self.settling = self.settling.again(now_s)
-            return
+        with self._used(version):
+            origin = ModelOrigin(self.code, self.group_run.id, tuple(sorted(made.changed)))
+            if not self.leading.propose(version, b"{}", origin):
+                return False
         self.world.proposed.append(version)
         members = {incarnation_of(one): one.sequence for one in state.members}
         present = {id_: members[incarnation] for id_, incarnation in wanted.present.items() if incarnation in members}
         self.awaited = awaited_release(version, made.changed, made.portions, present, now_s)
         self.wanted, self.changed = wanted, made.to_fence
+        return True
 
     def _locality(self, wanted: WantedPlan) -> LocalityInfo:
         return LocalityInfo() if wanted.shape.forgets else self.group.locality.read_processor_locality()
 
-    def _check_use(self, version: int) -> None:
+    @contextmanager
+    def _used(self, version: int) -> Iterator[None]:
+        """Also where that is not answered; not where nothing of it was done."""
         use = (self.world.lives, version)
         assert use not in self.world.used, f"version {version} is used twice\n" + self.world.story()
-        self.world.used.add(use)
+        try:
+            yield
+        finally:
+            if self.group.paths.job_model(version) in self.world.server.nodes:
+                self.world.used.add(use)
 
     def _end_barrier(self, state: GroupState) -> None:
         awaited, wanted, changed, kafka = self.awaited, self.wanted, self.changed, self.world.kafka
@@ -346,21 +400,31 @@ class Processor:
         outcome, _ = barrier_outcome(awaited, state.barrier, present, self.world.now_s)
         if outcome is BarrierOutcome.WAITING:
             return
-        self.awaited = None
         if outcome is BarrierOutcome.TIMED_OUT:
-            self.world.say(f"{self.name} abandons {awaited.version}")
-            self.leading.abandon(awaited.version)
-            self.settling = self.settling.again(self.world.now_s)
+            self._abandon(awaited.version)
             return
         is_replan, leading, holder, origin = self.has_planned, self.leading, self.holder, self.origin
 
         def commit() -> None:
-            kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed, origin)
-            self.has_planned, self.world.code = True, self.code
+            try:
+                with self._taking_back():
+                    kafka.commit(holder, wanted, is_replan, self._locality(wanted), changed, origin)
+            except UnavailableError:
+                self.has_loaded = False
+                self._abandon(awaited.version)
+                raise
+            finally:
+                self.world.code = self.code if kafka.version == awaited.version else self.world.code
+            self.awaited, self.has_planned, self.has_loaded = None, True, True
             self.world.say(f"{self.name} commits {awaited.version}: {({id_: sorted(one) for id_, one in kafka.plan.items()})}")
             self.late = lambda: leading.publish(awaited.version)
 
         self.late = commit
+
+    def _abandon(self, version: int) -> None:
+        self.world.say(f"{self.name} abandons {version}")
+        self.awaited, self.settling = None, self.settling.again(self.world.now_s)
+        self.leading.abandon(version)
 
     def _end_left_over(self, state: GroupState) -> None:
         proposed = state.versions.proposed
@@ -368,8 +432,8 @@ class Processor:
             self.leading.publish(proposed)
             return
         self.world.say(f"{self.name} abandons {proposed}, of a leader before")
-        self.leading.abandon(proposed)
         self.settling = self.settling.again(self.world.now_s)
+        self.leading.abandon(proposed)
 
     def _publish_again(self, state: GroupState) -> None:
         kafka, barrier = self.world.kafka, state.barrier

@@ -40,7 +40,9 @@ def plan_of(model: JobModel | None) -> Plan:
 
 class Kafka:
     """Two sub-topologies, of `tasks` and of `BEHIND` tasks. Who changes anything says which leader it is: `FencedError` where
-    another has taken the application since."""
+    another has taken the application since. `open`: the grants under which a processor sleeps, or has died, in a transaction.
+    It ends when its lanes are fenced, and by no timeout; no checkpoint is read before. `unanswered_in`: so many of what a
+    leader does later its call is not answered, once."""
 
     def __init__(self, tasks: int) -> None:
         self._job = PlannedModel(_passing, {"lines": tasks})
@@ -49,6 +51,21 @@ class Kafka:
         self.grants: Grants = {}
         self.origin: ModelOrigin | None = None  # of the job model
         self.entries: list[Change] = []
+        self.open: set[int] = set()
+        self.unanswered_in: int | None = None
+
+    def _ask(self) -> None:
+        if self.unanswered_in is not None:
+            self.unanswered_in -= 1
+            if self.unanswered_in < 0:
+                self.unanswered_in = None
+                raise UnavailableError("Kafka does not answer")
+
+    def read(self) -> None:
+        """What a leader reads of checkpoints."""
+        self._ask()
+        if self.open:
+            raise UnavailableError(f"transactions are open under grants {sorted(self.open)}")
 
     @property
     def model(self) -> JobModel | None:
@@ -67,6 +84,7 @@ class Kafka:
         self.numbers += 1
 
     def draft(self, wanted: WantedPlan, is_replan: bool, locality: LocalityInfo) -> GroupDraft:
+        self.read()
         shape, job = wanted.shape, self._job
         terms = replace(
             job.terms,
@@ -79,9 +97,19 @@ class Kafka:
         return group_draft(planned(terms, snapshot), snapshot, wanted, self.grants)
 
     def take_back(self, holder: tuple[str, int], processors: Collection[str]) -> None:
+        self._ask()
+        self._check(holder)
+        self.grants = {id_: grant for id_, grant in self.grants.items() if id_ not in processors}
+        self.fence_others(holder)
+
+    def fence_others(self, holder: tuple[str, int]) -> None:
+        self._ask()
+        self._check(holder)
+        self.open &= numbers_in_force(self.grants)
+
+    def _check(self, holder: tuple[str, int]) -> None:
         if holder != self.holder:
             raise FencedError("another leader has the application")
-        self.grants = {id_: grant for id_, grant in self.grants.items() if id_ not in processors}
 
     def grant(
         self,
@@ -91,6 +119,7 @@ class Kafka:
         origin: ModelOrigin | None = None,
     ) -> None:
         self.take_back(holder, processors)
+        self._ask()
         self._give(wanted, processors, processors)
         self.origin = origin
 
@@ -108,6 +137,7 @@ class Kafka:
             self.take_back(holder, fenced)
             made = self.draft(wanted, is_replan, locality)
             if made.to_fence <= fenced:
+                self._ask()
                 assert made.draft.job_model.version > self.version, "a version is used twice"
                 self._job.commit(made.draft)
                 self._give(wanted, fenced, made.portions, made.gains - fenced)
@@ -115,6 +145,7 @@ class Kafka:
                 self.entries += made.draft.changes.values()
                 assert self.plan != before or wanted.of_other_code, f"job model {self.version} changes nothing"
                 self._check_entries(made)
+                self._ask()  # it is committed, and that is not known
                 return
             fenced |= made.to_fence
         raise UnavailableError("each plan changes other processors")

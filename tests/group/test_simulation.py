@@ -325,6 +325,60 @@ def test_other_code_has_a_job_model_of_its_own_also_where_all_else_is_the_same(w
     assert world.kafka.plan == before and world.kafka.version == 2
 
 
+def the_leader_dies(world: World) -> None:
+    world.running()[0].die()
+
+
+def another_dies(world: World) -> None:
+    world.running()[1].die()
+
+
+def another_joins(world: World) -> None:
+    world.add("d")
+
+
+def another_restarts(world: World) -> None:
+    second = world.running()[1]
+    second.stop()
+    world.add(second.id)
+
+
+def one_that_is_to_get_tasks_dies(world: World) -> None:
+    """The proposal comes to nothing."""
+    joining = world.add("d")
+    while len(world.proposed) < 2:
+        world.pass_s(0.5)
+    joining.die()
+    world.server.expire(joining.tree.session_id or 0)
+
+
+PROPOSED = (the_leader_dies, another_dies, another_joins, one_that_is_to_get_tasks_dies)
+
+
+@pytest.mark.parametrize(
+    ("silent", "happens"),
+    [("Kafka", another_restarts), *((silent, happens) for silent in ("Kafka", "ZooKeeper") for happens in PROPOSED)],
+)
+def test_a_group_converges_whichever_call_of_its_leader_is_not_answered(
+    silent: str, happens: Callable[[World], None]
+) -> None:
+    """Who dies does so in a transaction: as long as it is not fenced nothing else can be read."""
+    reached = 0
+    for number in range(16):
+        world = World()
+        made = started(world)
+        if silent == "Kafka":
+            world.kafka.unanswered_in = number
+        else:
+            for one in made:
+                one.unanswered_in = number
+        happens(world)
+        world.pass_s(TIMEOUT_S + 20)
+        world.check_converged()
+        reached += world.kafka.unanswered_in is None and any(one.unanswered_in is None for one in made)
+    assert 0 < reached < 16, "each of them was one that is not answered, once"
+
+
 def disturbed(world: World, chance: random.Random, codes: Sequence[str]) -> None:
     """One thing happens. `codes`: of which one who joins has one."""
     living = world.running()
@@ -348,13 +402,19 @@ def disturbed(world: World, chance: random.Random, codes: Sequence[str]) -> None
 
         def pause() -> None:
             world.say(f"{one.name} is stopped, or wakes")
-            one.is_paused = not one.is_paused
+            one.pause()
+
+        def unanswered() -> None:
+            world.say("a leader's calls are not answered")
+            world.kafka.unanswered_in = chance.randint(0, 8)
+            for other in living:
+                other.unanswered_in = chance.randint(0, 8)
 
         def cut() -> None:
             world.say(f"{one.name} is cut off, or not any more")
             one.tree.is_cut = not one.tree.is_cut
 
-        happens += [(2, pause), (2, cut), (1, one.die), (1, one.stop)]
+        happens += [(2, pause), (2, cut), (1, one.die), (1, one.stop), (2, unanswered)]
     weights, actions = zip(*happens, strict=True)
     chance.choices(actions, weights)[0]()
 
@@ -373,7 +433,9 @@ def converges(seed: int) -> None:
     if world.server.is_down:
         world.server.restart()
     for one in world.running():
-        one.is_paused = one.tree.is_cut = False
+        one.tree.is_cut = False
+        if one.is_paused:
+            one.pause()
     if not world.running():
         world.add("a")
     world.pass_s(QUIET_S)

@@ -65,6 +65,7 @@ class Run:
     on_spark: bool = False  # else rounds run in this very process
     round_wait_s: float = generation.ROUND_WAIT_S
     max_round_ms: int = 20_000
+    transaction_ms: int = 60_000
     jvm_answer_s: float = dead_jvm.ANSWER_S_MAX
     reset: bool = False  # whether each run reads from the beginning
     letters: bool = False
@@ -94,6 +95,7 @@ class Run:
             "restore_inline_bytes": self.inline_bytes,
             "local_store_retention_s": self.retention_s,
             "zookeeper.session.timeout.ms": self.session_ms,
+            "kafka.transaction.timeout.ms": self.transaction_ms,
             "traces": "otel" if self.collector else "off",
             **({"spark.master": "local[1]", "spark.python.daemon.module": "groups.noting_daemon"} if self.on_spark else {}),
             **({"task_name_grouper": ToTheLast} if self.to_the_last else {}),

@@ -159,11 +159,13 @@ class MemoryZooKeeper:
 
 class MemoryTree:
     """A client. `is_cut`: it reaches no server, as if its network was down. `are_watches_held`: what it watches is reported
-    when `give_watches` is called, not before."""
+    when `give_watches` is called, not before. `unanswered_in`: so many commits later one is not answered, once: every other
+    one of these is done all the same."""
 
     def __init__(self, server: MemoryZooKeeper, timeout_s: float) -> None:
         self.name, self._server, self._timeout_s = "ZooKeeper in memory", server, timeout_s
-        self.is_cut = self.are_watches_held = self._is_closed = False
+        self.is_cut = self.are_watches_held = self._is_closed = self._is_done = False
+        self.unanswered_in: int | None = None
         self._session: int | None = None
         self._watched: set[tuple[str, str]] = set()
         self._changed = threading.Event()
@@ -219,6 +221,7 @@ class MemoryTree:
             if sum(len(getattr(one, "data", b"")) for one in operations) > 1_000_000:
                 raise NotSupportedError("more than ZooKeeper takes at once")
             assert self._session is not None
+            self._lose(operations, self._session)
             return self._server.apply(operations, self._session)
 
     def wait_for_change(self, timeout_s: float) -> bool:
@@ -232,6 +235,16 @@ class MemoryTree:
             if not self._is_closed and self._session in self._server.sessions and not (self.is_cut or self._server.is_down):
                 self._server.expire(self._session)
             self._is_closed = True
+
+    def _lose(self, operations: Sequence[Operation], session_id: int) -> None:
+        if self.unanswered_in is None:
+            return
+        self.unanswered_in -= 1
+        if self.unanswered_in < 0:
+            self.unanswered_in, self._is_done = None, not self._is_done
+            if self._is_done:
+                self._server.apply(operations, session_id)
+            raise UnavailableError(f"{self.name} does not answer")
 
     # --- faults -----------------------------------------------------------------------------------------------------
 

@@ -47,10 +47,20 @@ class CompactedTopic:
 
     def refresh(self, *, wait: bool = True, within_s: float | None = None) -> dict[bytes, bytes]:
         """What the topic holds now, by key. With `wait` up to all that is written now, open transactions included: they are
-        waited for, `OpenTransactionError` after `within_s` (None: `READ_S`). Without, only what is committed by now."""
-        with self._lock:
-            self._refresh((READ_S if within_s is None else within_s) if wait else 0.0)
+        waited for, `OpenTransactionError` after `within_s` (None: `READ_S`). Without, only what is committed by now. Of
+        `within_s` another thread that reads may take all but `LOOK_S`."""
+        began_s = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if within_s is None else within_s):
+            raise OpenTransactionError(
+                f"topic {self.topic!r}: another thread reads it, and has not come to its end within {within_s:.0f} s",
+                "a transaction is open there, which ends at its timeout; or the broker does not answer",
+            )
+        try:
+            left_s = READ_S if within_s is None else max(LOOK_S, began_s + within_s - time.monotonic())
+            self._refresh(left_s if wait else 0.0)
             return dict(self._values)
+        finally:
+            self._lock.release()
 
     def written(self) -> dict[bytes, bytes]:
         """The newest values until now, by key, committed or not; nothing is waited for. As `refresh` has them, and behind

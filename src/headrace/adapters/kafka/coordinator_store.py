@@ -19,21 +19,13 @@ import msgspec
 from confluent_kafka import TopicPartition
 
 from headrace.adapters.common.lease_holder import fenced, held_since_us, refuse_beside_group
+from headrace.adapters.kafka import job_entries
 from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
-from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over, tried
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.job_entries import (
-    TRANSACTION,
-    Entry,
-    Held,
-    grant_entries,
-    in_force,
-    metadata_entries,
-    plan_entries,
-    stored_grants,
-)
+from headrace.adapters.kafka.job_entries import TRANSACTION, Entry, Held
 from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.names import (
     JOB,
@@ -52,18 +44,19 @@ from headrace.adapters.kafka.names import (
 )
 from headrace.adapters.kafka.positions import (
     Position,
+    committable,
     committed_in_force,
     encode_grants,
     offsets_by_group,
     positions_of,
     waited_for,
 )
-from headrace.adapters.kafka.stored_checkpoints import stored_checkpoints
+from headrace.adapters.kafka.stored_checkpoints import refreshed, stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
 from headrace.codec.job_records import STATE_ID
-from headrace.core.group.grants import Grants
+from headrace.core.group.grants import Grants, holders_of
 from headrace.core.group.statuses import joined_statuses
-from headrace.errors import FencedError, StorageError, StreamNotFoundError, UnavailableError
+from headrace.errors import FencedError, StorageError, StreamNotFoundError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.commits import DriverLease
@@ -74,7 +67,6 @@ from headrace.ports import CoordinatorStore, Metadata
 LOG = logging.getLogger("headrace.kafka")
 RESET = "reset"  # namespace: whether the application is half forgotten
 _KEPT = frozenset({JOB, LANES, INTERNAL, RESET, STATE_ID})  # of the metadata, where an application is forgotten
-OTHERS_S = 5.0  # for so long a leader waits for the transactions of its group's processors to end
 
 
 class KafkaCoordinatorStore(CoordinatorStore):
@@ -153,7 +145,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         the coordinator's group, which workers read."""
         stored = entries_of(self._metadata.refresh(), JOB)
         position = committed_in_force(self._client, self.application, self._deadline)
-        if (int(stored.get("epoch", b"0")), position) != (self._epoch, in_force(self._epoch, self._grants)):
+        if (int(stored.get("epoch", b"0")), position) != (self._epoch, job_entries.in_force(self._epoch, self._grants)):
             raise FencedError(
                 f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
@@ -166,18 +158,18 @@ class KafkaCoordinatorStore(CoordinatorStore):
         return max(*known, committed_in_force(self._client, self.application, self._deadline).epoch)
 
     def grants(self) -> Grants | None:
-        return stored_grants(self._read(JOB))
+        return job_entries.stored_grants(self._read(JOB))
 
     def write_grants(self, epoch: int, grants: Grants, metadata: Metadata | None = None) -> None:
         self._check_own(epoch)
         with self._writing:
-            entries = [*self._grant_entries(grants), *metadata_entries(metadata)]
+            entries = [*self._grant_entries(grants), *job_entries.metadata_entries(metadata)]
             self._once(lambda id_: self._transact([*entries, id_], grants=grants))
             self._read_back()
 
     def _grant_entries(self, grants: Grants | None) -> list[Entry]:
         self._number = max([self._number, *(one.number for one in (grants or {}).values())])
-        return grant_entries(grants, self._number)
+        return job_entries.grant_entries(grants, self._number)
 
     def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
@@ -318,20 +310,20 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._check_own(epoch)
         reached("start", 9)
         before, encoded = self._read(MODELS).get("current"), encode(model)
-        entries = plan_entries(model, encoded, before, self.lanes_used())
-        entries += [] if grants is None else self._grant_entries(grants)
-        entries += metadata_entries(metadata)
+        entries = job_entries.plan_entries(model, encoded, before, self.lanes_used())
+        entries += [*([] if grants is None else self._grant_entries(grants)), *job_entries.metadata_entries(metadata)]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
-        there, given = self._checkpoints.refresh().keys(), stored or {}
+        in_group, given = self._grants is not None, stored or {}
+        there = refreshed(self._checkpoints, in_group=in_group).keys()
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
         records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
         records |= {keys[one.task]: encode(one) for one in written}
-        positions = self._committable(model, positions_of(self.application, model, checkpoints))
+        positions = committable(self._system, model, positions_of(self.application, model, checkpoints))
         self._once(lambda id_: self._transact([*entries, id_], records, positions, grants))
         reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
-        there = self._checkpoints.refresh().keys()  # where no transaction fences, also what an older attempt writes late
+        there = refreshed(self._checkpoints, in_group=in_group).keys()  # without fencing also what an attempt writes late
         is_ours = there == set(keys.values()) if self._exactly_once else there >= set(keys.values())
         if self._read(MODELS).get("current") != encoded or not is_ours:
             self._still_ours()  # or it is the model of who took over in between
@@ -340,27 +332,13 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 "another process writes to the application's topics: check who has the rights, then restart the job",
             )
 
-    def _committable(self, model: JobModel, positions: Sequence[Position]) -> list[Position]:
-        """Without those of partitions that a stream has lost which was recreated while the job runs: no broker takes them. What
-        reads that stream has stopped; the checkpoints keep what it had read."""
-        topics = {one.topic for one in positions}
-        counts = self._system.partition_counts(topics) if topics else {}
-        short = {one.topic for one in positions if one.partition >= counts.get(one.topic, one.partition + 1)}
-        recreated = {topic for topic in short if self._system.describe_stream(topic).id != model.stream_ids.get(topic)}
-        return [one for one in positions if one.topic not in recreated or one.partition < counts[one.topic]]
-
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         model = self._model or self.job_model()
         if model is None:
             return {}
-        within_s = None if self._grants is None else OTHERS_S
+        in_group = self._grants is not None if self._held is not None else bool(holders_of(model))
         try:
-            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None, within_s=within_s)
-        except OpenTransactionError as error:
-            if self._grants is None:
-                raise
-            # a processor that sleeps in a transaction is fenced when its session has ended: by who waits here
-            raise UnavailableError(error.message, "it is tried again; a processor that has stopped is fenced soon") from None
+            return stored_checkpoints(self._checkpoints, model, is_held=self._held is not None, in_group=in_group)
         except StorageError:
             self._still_ours()  # or they are of the job model of who took over in between
             raise
@@ -393,8 +371,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         for key, value in values.items():
             if value is not None and not isinstance(value, bytes):
                 raise TypeError(f"{namespace} {key!r}: expected bytes or None, found {type(value).__name__}")
-        entries = [(namespace, key, value) for key, value in values.items()]
-        self._transact([*entries, *((f"{namespace}/requests", id_, None) for id_ in done)])
+        requests = ((f"{namespace}/requests", id_, None) for id_ in done)
+        self._transact([*job_entries.metadata_entries({namespace: values}), *requests])
 
     def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
         self._check_own(epoch)

@@ -215,3 +215,13 @@ def _digest_of(texts: Iterable[str]) -> str:
 def _state_of(checkpoint: Checkpoint) -> str:
     head = checkpoint.head
     return "" if head is None else f"{head.version}-{head.files[-1].checksum}"
+
+
+def committable(system: Any, model: JobModel, positions: Sequence[Position]) -> list[Position]:
+    """Without those of partitions that a stream has lost which was recreated while the job runs: no broker takes them. What
+    reads that stream has stopped; the checkpoints keep what it had read."""
+    topics = {one.topic for one in positions}
+    counts = system.partition_counts(topics) if topics else {}
+    short = {one.topic for one in positions if one.partition >= counts.get(one.topic, one.partition + 1)}
+    recreated = {topic for topic in short if system.describe_stream(topic).id != model.stream_ids.get(topic)}
+    return [one for one in positions if one.topic not in recreated or one.partition < counts[one.topic]]

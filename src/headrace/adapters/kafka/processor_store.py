@@ -162,8 +162,9 @@ class KafkaProcessorStore(ProcessorStore):
         )
 
     def _read(self, epoch: int, sub: SubTopologyModel) -> dict[TaskName, Checkpoint]:
+        in_group = self._processor_id is not None
         try:
-            found = stored_checkpoints(self._checkpoints, self._own_model, is_held=True)
+            found = stored_checkpoints(self._checkpoints, self._own_model, is_held=True, in_group=in_group)
         except StorageError:
             self.check_epoch(epoch)  # or they are of a job model that has come in between
             raise

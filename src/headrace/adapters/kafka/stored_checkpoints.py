@@ -6,27 +6,39 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
-from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.codec.documents import decode, decode_checkpoint
-from headrace.errors import StorageError
+from headrace.errors import StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 
+OTHERS_S = 5.0  # for so long one of a group waits for the transactions of other processors to end
 _SORT_KEY = attrgetter("sort_key")
 
 
+def refreshed(topic: CompactedTopic, *, in_group: bool, wait: bool = True) -> dict[bytes, bytes]:
+    """See `CompactedTopic.refresh`. In a group `UnavailableError` after `OTHERS_S`: a processor that sleeps in a transaction is
+    fenced when its session has ended, and who waits here may be the one that does so."""
+    try:
+        return topic.refresh(wait=wait, within_s=OTHERS_S if in_group else None)
+    except OpenTransactionError as error:
+        if not in_group:
+            raise
+        raise UnavailableError(error.message, "try again: a processor that has stopped is fenced soon") from None
+
+
 def stored_checkpoints(
-    topic: CompactedTopic, model: JobModel, *, is_held: bool, within_s: float | None = None
+    topic: CompactedTopic, model: JobModel, *, is_held: bool, in_group: bool
 ) -> dict[TaskName, Checkpoint]:
     """The checkpoint of every task of `model`; `StorageError` where one is missing. Who does not hold the application
-    (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only. Who holds it waits for
-    `within_s`, see `CompactedTopic.refresh`."""
+    (`is_held`) waits for no round: the transaction of a killed process ends at its timeout only. Who holds it waits, see
+    `refreshed`."""
     tasks = [task.name for task in model.tasks]
     decoded = partial(decode, Checkpoint) if is_held else decode_checkpoint
-    found = _of_model(topic.refresh(wait=is_held, within_s=within_s), model, decoded)
+    found = _of_model(refreshed(topic, in_group=in_group, wait=is_held), model, decoded)
     if not is_held and any(task not in found for task in tasks):  # a transaction ends in one topic before the other
-        found = _of_model(topic.refresh(), model, decoded)
+        found = _of_model(refreshed(topic, in_group=in_group), model, decoded)
     for task in tasks:
         if task not in found:
             raise StorageError(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.codec.documents import encode
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.elasticity.recut import Recut
-from headrace.core.group.drafts import GroupStep, wanted_plan
+from headrace.core.group.drafts import GroupDraft, GroupStep, wanted_plan
 from headrace.core.group.grants import holders_of
 from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
 from headrace.core.group.membership import unique_members
@@ -58,7 +59,7 @@ class GroupCoordinator:
     """One leadership: from `begin` until it is fenced, or ends. One thread calls it; heartbeats are sent by another.
 
     Any call raises `FencedError` where this processor leads no more, and `UnavailableError` where Kafka or ZooKeeper does not
-    answer: what was decided is decided again.
+    answer: what was decided is decided again, at a later look. So nothing that is still to be done is forgotten before it is.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class GroupCoordinator:
         self._requests = ChangeRequests(plans.planner.backend, pace)
         self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
-        self._plan: JobPlan | None = None  # the one in force, as far as this leader has made or read it
+        self._plan: JobPlan | None = None  # the one in force; None until this leader has made or read it
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._followed_s: float | None = None  # see `to_await`; None: that is decided
@@ -82,6 +83,7 @@ class GroupCoordinator:
         self._changed: frozenset[str] = frozenset()
         self._due: tuple[ChangeRequest, ...] = ()  # requests that ask for another plan
         self._epoch = 0
+        self._owes_fence = True  # the leader before may have taken grants back, and fenced none
         self._holding = threading.Lock()  # while held, no heartbeat: the epoch, or the plan, is being written
         self._maintenance = GroupMaintenance(plans, files, group.locality, run.leader, self._holding)
         self._ended = threading.Event()
@@ -99,9 +101,7 @@ class GroupCoordinator:
         self._has_planned = self._plans.origin() == self._own_origin and self._store.job_model() is not None
         self._say(f"this processor leads the group, under epoch {self._epoch}")
         self._maintenance.leave_note(self._epoch)
-        if self._has_planned:
-            self._planned(None)
-        else:
+        if not self._has_planned:
             self._maintenance.begin(self._epoch)
         if self.run.bounded and not self.run.targets:
             self.run = replace(self.run, targets=self._plans.ends_of_inputs())
@@ -170,6 +170,8 @@ class GroupCoordinator:
         holders = frozenset[str]() if model is None else holders_of(model)
         state = self._with_awaited(state, holders)
         self._fence_those_that_left(state)
+        if self._has_planned and self._plan is None:  # what has left may hold it back until it is fenced
+            self._planned(self._plans.loaded(self._store, self._epoch, None))
         self._settling = self._settling.with_look(state.members, state.awaited, holders, now_s)
         self._leading.forget_awaited(self._settling.given_up)
         self._pauses.withdraw_left_over(state)
@@ -190,7 +192,7 @@ class GroupCoordinator:
             case LeaderStep.END_BARRIER:
                 self._end_barrier(state, now_s)
             case LeaderStep.END_LEFT_OVER:
-                self._end_left_over(state, model)
+                self._end_left_over(state, model, now_s)
             case LeaderStep.PUBLISH:
                 assert model is not None
                 show_again(self._leading, state, model, self._origin or self._own_origin)
@@ -220,7 +222,7 @@ class GroupCoordinator:
 
     def _fence_those_that_left(self, state: GroupState) -> None:
         """Of incarnations that are not there any more the grants are taken back at once: what they have open would hold back
-        all that read behind it."""
+        all that read behind it. The same where that was begun before, and the lanes were not fenced."""
         gone = left_behind(self._store.grants() or {}, state.members)
         if gone:
             away = gone - {one.processor_id for one in unique_members(state.members)}
@@ -230,12 +232,24 @@ class GroupCoordinator:
                 self._say(f"processors away: {', '.join(awaited)}; their tasks wait for {wait_s:g} s, then go to others")
             if lost:
                 self._say(f"processors lost, as their sessions have ended: {', '.join(lost)}; their tasks go to others")
-            with self._holding:
+            with self._taking_back():
                 self._plans.take_back(self._epoch, gone)
+        elif self._owes_fence:
+            with self._taking_back():
+                self._plans.fence_others(self._epoch)
+
+    @contextmanager
+    def _taking_back(self) -> Iterator[None]:
+        """While grants are taken back, and lanes fenced then. What ends in between leaves a fence that is owed: no grant says
+        any more whose lanes these are."""
+        self._owes_fence = True
+        with self._holding:
+            yield
+        self._owes_fence = False
 
     def _look_for_requests(self, runners: Collection[SubTopologyRunner], now_s: float) -> None:
         plan = self._plan
-        if plan is None or not self._has_planned:
+        if plan is None:
             return
         known = {task: one for runner in runners for task, one in list(runner.checkpoints.items())}
         is_current = known.keys() == {task.name for task in plan.model.tasks}  # else they are of another plan
@@ -279,34 +293,35 @@ class GroupCoordinator:
         return any(one.kind is ChangeKind.STARTPOINT for one in self._due)
 
     def _decide(self, state: GroupState, model: JobModel | None, now_s: float) -> None:
-        number = next_version(state, 0 if model is None else model.version)
-        order = self._order_of(state, model, number)
-        if order is None:
-            self._settling = self._settling.decided()
-            return
-        made = self._plans.draft(order)
+        order = self._order_of(state, model, next_version(state, 0 if model is None else model.version))
+        is_done = order is None or self._is_carried_out(order, self._plans.draft(order), state, now_s)
         self._settling = self._settling.decided()
+        if not is_done:
+            self._settling = self._settling.again(now_s)
+
+    def _is_carried_out(self, order: PlanOrder, made: GroupDraft, state: GroupState, now_s: float) -> bool:
+        """Give grants, or propose the plan that was made; False where the tree is not what it was made by."""
         if made.step is not GroupStep.PROPOSE:
             self._pauses.end()
             if made.step is GroupStep.GRANT:
                 LOG.info("processors %s get new grants", ", ".join(sorted(made.ungranted)))
-                with self._holding:
+                with self._taking_back():
                     self._plans.grant(order, made.ungranted)
-            self._due, self._has_planned = (), True
-            self._planned(None)
-            return
+            self._due, self._has_planned, self._plan = (), True, None
+            return True
+        number = order.wanted.shape.version
         origin = replace(order.origin, changed=tuple(sorted(made.changed)))
         reached("group", 4)
         if not self._leading.propose(number, encode(made.draft.job_model), origin):
             self._pauses.end()
-            self._settling = self._settling.again(now_s)
-            return
+            return False
         changed, gains = (", ".join(sorted(ids)) or "no processor" for ids in (made.changed, made.gains))
         LOG.info("job model %d is proposed: it changes %s, and gives tasks to %s, without a stop", number, changed, gains)
         members = {incarnation_of(one): one.sequence for one in state.members}
         present = {id_: members[incarnation] for id_, incarnation in order.wanted.present.items() if incarnation in members}
         self._awaited = awaited_release(number, made.changed, made.portions, present, now_s)
         self._order, self._changed = order, made.to_fence
+        return True
 
     def _order_of(self, state: GroupState, model: JobModel | None, number: int) -> PlanOrder | None:
         """What to plan for; None where there is no processor that could."""
@@ -330,27 +345,23 @@ class GroupCoordinator:
         outcome, late = barrier_outcome(awaited, state.barrier, present, now_s, self._settings.release_wait_s)
         if outcome is BarrierOutcome.WAITING:
             return
-        self._awaited = None
         if outcome is BarrierOutcome.TIMED_OUT:
             LOG.info("job model %d is abandoned: the group has changed meanwhile", awaited.version)
-            self._pauses.end()
-            self._leading.abandon(awaited.version)
-            self._settling = self._settling.again(now_s)
+            self._abandon(awaited.version, now_s)
             return
         if late:
             LOG.warning("registrations %s have not released their tasks in time: they are fenced", sorted(late))
         reached("group", 5)
-        began_s, self._due = time.monotonic(), ()
+        began_s = time.monotonic()
         try:
-            with self._holding:
+            with self._taking_back():
                 plan, changed = self._plans.commit(order, self._changed)
         except UnavailableError:
-            self._pauses.end()
-            self._leading.abandon(awaited.version)
-            self._due = tuple(order.requests)
-            self._settling = self._settling.again(now_s)
+            self._plan = None  # it may be committed: which one is in force is read
+            self._abandon(awaited.version, now_s)
             raise
         reached("group", 6)
+        self._awaited, self._due = None, ()
         self._planned(plan)
         self._pauses.end()
         seconds = time.monotonic() - began_s
@@ -359,7 +370,13 @@ class GroupCoordinator:
         self._leading.publish(awaited.version)
         self._leading.delete_old()
 
-    def _end_left_over(self, state: GroupState, model: JobModel | None) -> None:
+    def _abandon(self, version: int, now_s: float) -> None:
+        """The own proposal came to nothing. Where the tree does not answer it is one that is left over."""
+        self._awaited, self._settling = None, self._settling.again(now_s)
+        self._pauses.end()
+        self._leading.abandon(version)
+
+    def _end_left_over(self, state: GroupState, model: JobModel | None, now_s: float) -> None:
         """A leader before has proposed something: either it has committed that plan, or it came to nothing."""
         proposed = state.versions.proposed
         if model is not None and model.version == proposed:
@@ -367,15 +384,12 @@ class GroupCoordinator:
             self._leading.publish(proposed)
             return
         LOG.info("job model %d, of the leader before, is abandoned", proposed)
+        self._settling = self._settling.again(now_s)
         self._leading.abandon(proposed)
-        self._settling = self._settling.again(time.monotonic())
 
-    def _planned(self, plan: JobPlan | None) -> None:
-        """`plan`, or the stored one, is in force."""
-        self._has_planned = self._has_planned or plan is not None
-        self._plan = plan or self._plans.loaded(self._store, self._epoch, None)
-        self._merging = None
+    def _planned(self, plan: JobPlan) -> None:
+        """This plan is in force."""
+        self._has_planned, self._plan, self._merging = True, plan, None
         self._pauses.planned(time.monotonic())
-        self._maintenance.planned(self._plan, self._pace.clock_us, self._pauses.pause_of)
-        self._requests.begin(self._plan, time.monotonic())
-
+        self._maintenance.planned(plan, self._pace.clock_us, self._pauses.pause_of)
+        self._requests.begin(plan, time.monotonic())
