@@ -73,5 +73,5 @@ def plan_entries(model: JobModel, encoded: bytes, before: bytes | None, used: Ma
 
 
 def metadata_entries(metadata: Metadata | None) -> list[Entry]:
-    """What is written of a plan beside it."""
+    """The entries of what goes with a plan."""
     return [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
