@@ -89,6 +89,19 @@ class Led:
     def end(self) -> None:
         self.leader.end(is_last=False)
 
+    def leave_an_end_unanswered(self, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
+        """The next end of a proposal is not answered, whether it `is_done` or not."""
+        leading: Any = self.leader._leading
+        real = leading.abandon
+
+        def abandon(version: int) -> bool:
+            monkeypatch.setattr(leading, "abandon", real)
+            if is_done:
+                real(version)
+            raise unanswered()
+
+        monkeypatch.setattr(leading, "abandon", abandon)
+
     def look(self, turns: int = TURNS) -> None:
         """So many looks, one a second. What is not answered is answered by the next look."""
         for _ in range(turns):
@@ -167,16 +180,7 @@ def test_a_proposal_that_came_to_nothing_is_followed_by_another_though_its_end_w
     one.begin()
     one.await_proposal()
     one.plans.commit.side_effect = [unanswered(), one.plans.commit.return_value]
-    leading: Any = one.leader._leading
-    real = leading.abandon
-
-    def abandon(version: int) -> bool:
-        monkeypatch.setattr(leading, "abandon", real)
-        if is_done:
-            real(version)
-        raise unanswered()
-
-    monkeypatch.setattr(leading, "abandon", abandon)
+    one.leave_an_end_unanswered(monkeypatch, is_done)
     one.look(5)
     assert one.unanswered == 1
     one.await_proposal()
@@ -194,16 +198,7 @@ def test_a_proposal_of_a_leader_before_is_followed_by_another_though_its_end_was
     one.end()
     one.leader = one.another_leader()
     one.plans.draft.reset_mock()
-    leading: Any = one.leader._leading
-    real = leading.abandon
-
-    def abandon(version: int) -> bool:
-        monkeypatch.setattr(leading, "abandon", real)
-        if is_done:
-            real(version)
-        raise unanswered()
-
-    monkeypatch.setattr(leading, "abandon", abandon)
+    one.leave_an_end_unanswered(monkeypatch, is_done)
     one.begin()
     monkeypatch.setattr(one.leader, "_settling", one.leader._settling.with_look(one.group.state().members, (), (), 0).decided())
     one.look(5)

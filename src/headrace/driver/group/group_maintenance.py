@@ -48,7 +48,7 @@ class GroupMaintenance:
             try:
                 self._notes.leave(self._backend.store, epoch, lambda: self._garbage().named())
             except OSError as error:
-                raise UnavailableError(f"state_uri cannot be written: {error}", "it is tried again") from None
+                raise UnavailableError(f"state_uri {self._files.uri} cannot be written: {error}", "it is tried again") from None
 
     def begin(self, epoch: int) -> None:
         """Of a leadership that has no plan yet: delete what the runs before have left. Where that cannot be, its plan does."""

@@ -85,7 +85,7 @@ class Maintenance:
             try:
                 self._notes.leave(self._store, self._plan.epoch, self._garbage.named)
             except OSError as error:
-                raise StateError(f"state_uri cannot be written: {error}", write_advice(error)) from None
+                raise StateError(f"state_uri {self._notes.uri} cannot be written: {error}", write_advice(error)) from None
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self.reclaim()
 

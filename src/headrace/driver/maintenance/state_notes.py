@@ -20,7 +20,7 @@ class StateNotes:
 
     def __init__(self, files: StateFiles, application: str, metadata: MetadataStore) -> None:
         self._files, self._application, self._metadata = files, application, metadata
-        self._folder = f".states-of-{application}"
+        self._folder, self.uri = f".states-of-{application}", files.uri
         self._own: str | None = None
 
     def is_alone(self) -> bool:
@@ -54,7 +54,7 @@ class StateNotes:
 
     def warning(self) -> str:
         """That others have state there, and what to do."""
-        uri, application = self._files.uri, self._application
+        uri, application = self.uri, self._application
         notes = [f"{uri}/{self._folder}/{one}" for one in sorted(self._ids() - {self._id()})]
         others = " and ".join(notes) or f"{uri}/{application}"  # without any note, and none of its files is this one's
         return (
