@@ -28,7 +28,7 @@ def test_what_is_counted_is_added_and_the_rest_is_of_the_newest() -> None:
     (found,) = joined_statuses({published_name("source", "a"): A, published_name("source", "b"): B}).values()
     assert (found["records"], found["lag"], found["counters"]) == (17, 4, {"dead_letters": 1, "late_records": 2})
     assert found["notes"] == ["n"] and found["metrics"] == {"m": 2}
-    b = {"updated_us": 200, "records": 7, "waiting_for": "x", "ended_by": None, "has_ended": None}
+    b = {"updated_us": 200, "records": 7, "waiting_for": "x", "ended_by": None}
     assert found["processors"]["b"] == b
 
 
@@ -84,14 +84,8 @@ def test_the_rate_is_of_what_all_have_read_in_the_time_that_was_counted() -> Non
     assert joined_statuses({"s@a": {**A, "last_minute": {"records": 0, "seconds": 0.0}}})["s"]["metrics"] == {"m": 1}
 
 
-def test_who_works_has_reported_lately_and_has_not_ended() -> None:
+def test_who_works_has_said_lately_that_it_is_there() -> None:
     """Whoever leads: by that a group is known to run while it has no leader."""
-    published = {
-        "source@a": {"updated_us": 100, "has_ended": False},
-        "source@b": {"updated_us": 90, "has_ended": True},
-        "by@c": {"updated_us": 100 - FRESH_US},
-        "by@d": {"updated_us": 80},
-    }
-    assert processors_at_work(joined_statuses(published), 101) == ["a", "d"]
-    assert processors_at_work(joined_statuses(published), 101 + FRESH_US) == []
-    assert processors_at_work(joined_statuses({"source": {"updated_us": 100}}), 101) == [], "a single driver is none"
+    published = {"d": {"updated_us": 80}, "a": {"updated_us": 100}, "c": {"updated_us": 100 - FRESH_US}}
+    assert processors_at_work(published, 101) == ["a", "d"]
+    assert processors_at_work(published, 101 + FRESH_US) == []

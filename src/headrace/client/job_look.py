@@ -111,4 +111,4 @@ def is_run(store: JobReader) -> bool:
 
 def group_at_work(store: JobReader) -> list[str]:
     """The processors of a group that work; none where a single driver had the application last."""
-    return [] if store.grants() is None else processors_at_work(store.status(), time.time_ns() // 1000)
+    return [] if store.grants() is None else processors_at_work(store.processors(), time.time_ns() // 1000)

@@ -44,7 +44,6 @@ class ShownRounds:
         self._published: dict[str | None, float] = {}
         self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self.leader_waits_for = ""  # of a group, where that is this processor and it cannot lead
-        self._has_ended = False
         self.run_id: str | None = None  # of a group
         self.counted: Mapping[str, Mapping[str, Any]] = {}  # by title what this processor has counted in it as another process
         self.ended_by = ""  # why no rounds run here any more, where that has another reason than that all is done
@@ -93,7 +92,7 @@ class ShownRounds:
 
     def publish_end(self, why: str) -> None:
         """Publish of all sub-topologies why no rounds run here any more, in a line."""
-        self.ended_by, self._has_ended = in_a_line(why), True
+        self.ended_by = in_a_line(why)
         for runner in self.runners.values():
             self.publish(runner, force=True)
 
@@ -106,7 +105,7 @@ class ShownRounds:
         measured = published_metrics(self._metrics, self.observation_of(runner))
         status = {**self.status_of(runner), **measured, "updated_us": self._pace.clock_us()}
         status |= runner.progress.of_tasks({str(task.name) for task in runner.tasks})
-        status |= {"ended_by": self.ended_by, "has_ended": self._has_ended, "last_minute": self._last_minute(runner)}
+        status |= {"ended_by": self.ended_by, "last_minute": self._last_minute(runner)}
         if self.run_id is not None:
             status = counted_on(status, dict(self.counted.get(runner.sub.title, {}))) | {"run": self.run_id}
         status["rejected_executors"] = dict(self._engine.rejections())

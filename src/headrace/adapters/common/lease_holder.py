@@ -75,7 +75,7 @@ def held_since_us(application: str, current: DriverLease | None, since_us: int, 
 
 def refuse_beside_group(application: str, store: CoordinatorStore, now_us: int) -> None:
     """`JobHeldError` while processors of a group work whose leader was lost: another one is about to lead them."""
-    working = [] if store.grants() is None else processors_at_work(store.status(), now_us)
+    working = [] if store.grants() is None else processors_at_work(store.processors(), now_us)
     if working:
         wait_s = FRESH_US // 1_000_000
         raise JobHeldError(

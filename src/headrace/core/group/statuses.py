@@ -10,7 +10,7 @@ from headrace.core.metrics.phases import ROUNDS_KEPT
 
 FRESH_US = 15_000_000  # what a processor has published that much before the newest is of one that is not there any more
 _SUMMED = ("records_per_s", "known_failures")
-_OF_EACH = ("updated_us", "records", "waiting_for", "ended_by", "has_ended")
+_OF_EACH = ("updated_us", "records", "waiting_for", "ended_by")
 _NUMBERS, _COUNTED = ("records", "records_written"), ("counters", "counters_of_all_runs")  # of a run
 _OF_RUN = ("run", "round", *_NUMBERS, *_COUNTED)
 RATE = "records-per-s-60s"
@@ -66,11 +66,10 @@ def joined_statuses(published: Mapping[str, Status]) -> dict[str, Status]:
     return {title: _joined(mine) for title, mine in sorted(shares.items())}
 
 
-def processors_at_work(statuses: Mapping[str, Status], now_us: int) -> list[str]:
-    """The processors of a group that have reported lately, and that their rounds have not ended: by the joined statuses. They
-    work on while a leader that was lost has no follower yet."""
-    reports = (report for status in statuses.values() for report in status.get("processors", {}).items())
-    return sorted({id_ for id_, one in reports if now_us - (one["updated_us"] or 0) <= FRESH_US and not one.get("has_ended")})
+def processors_at_work(processors: Mapping[str, Status], now_us: int) -> list[str]:
+    """The processors of a group that have published lately that they are there, and have not left. They work on while a leader
+    that was lost has no follower yet, and wait for a ZooKeeper that is away."""
+    return sorted(id_ for id_, one in processors.items() if now_us - one.get("updated_us", 0) <= FRESH_US)
 
 
 def _joined(shares: Mapping[str | None, Status]) -> Status:

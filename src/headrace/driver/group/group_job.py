@@ -349,6 +349,8 @@ class GroupJob(RunningJob):
 
     def _give_up(self, why: str = "") -> None:
         """End as if killed: its session ends, and the others take its tasks at once."""
+        if why:  # Kafka answers
+            self._presence.leave()
         for end in (partial(self._rounds.close, why), self._lead_no_more, self._group.close):
             try:
                 end()
