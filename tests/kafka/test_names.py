@@ -75,19 +75,20 @@ def test_a_value_that_is_too_large_is_in_pieces_and_none_of_it_is_left(
             assert len(stored) == len(wanted) + sum(-(-len(one) // piece_bytes) for one in large)
 
 
-def test_a_reader_in_between_sees_the_former_value_or_the_new_one() -> None:
-    records = names.records_of("startpoints/requests", "1", bytes(2 * names.PIECE_BYTES + 1), {})
-    stored: dict[bytes, bytes] = {}
-    for key, value in records[:-1]:
-        assert entries_of(stored, "startpoints/requests") == {}
-        assert value is not None
-        stored[key] = value
-    key, value = records[-1]
-    assert value is not None
-    stored[key] = value
-    assert entries_of(stored, "startpoints/requests") == {"1": bytes(2 * names.PIECE_BYTES + 1)}
-    first, *_ = names.records_of("startpoints/requests", "1", None, stored)
-    assert first == (key, None), "then none of its pieces is of use"
+@given(st.lists(st.none() | st.binary(max_size=9), min_size=1), st.integers(1, 4))
+def test_a_reader_in_between_sees_the_former_value_or_the_new_one(values: list[bytes | None], piece_bytes: int) -> None:
+    """Whatever the former one was: a status is written again and again."""
+    stored, before = dict[bytes, bytes](), dict[str, bytes]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(names, "PIECE_BYTES", piece_bytes)
+        for value in values:
+            after = {} if value is None else {"1": value}
+            records = names.records_of("status", "1", value, stored)
+            for number, (key, record) in enumerate(records):
+                stored = {at: there for at, there in stored.items() if at != key} | ({} if record is None else {key: record})
+                is_new = names.entry_key("status", "1") in [done for done, _ in records[: number + 1]]
+                assert entries_of(stored, "status") == (after if is_new else before)
+            before = after
 
 
 def test_a_value_of_which_a_piece_is_missing_is_an_error() -> None:

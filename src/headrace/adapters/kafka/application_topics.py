@@ -19,7 +19,7 @@ from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet, reader, received
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import checkpoint_topic, entries_of, metadata_topic, records_of
+from headrace.adapters.kafka.names import PIECE_BYTES, checkpoint_topic, entries_of, metadata_topic, records_of
 from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
 from headrace.ports import MetadataStore
 
@@ -102,7 +102,8 @@ class ApplicationTopics:
         """Write metadata records outside of the coordinator: not in a transaction, durable when this returns. None deletes.
         Where it raises, some may be written. The producer is kept: a new one takes longer than all the rest. Not an
         idempotent one, which would wait for its number."""
-        there = self.metadata(application).refresh(wait=False) if None in entries.values() else {}
+        has_pieces = any(value is None or len(value) > PIECE_BYTES for value in entries.values())
+        there = self.metadata(application).refresh(wait=False) if has_pieces else {}
         records = [record for name, value in entries.items() for record in records_of(namespace, name, value, there)]
         messages: list[Message] = [(value, key, 0, 0, None) for key, value in records]
         failed: list[KafkaError] = []

@@ -77,7 +77,7 @@ def name_of(key: bytes) -> tuple[str, str]:
 
 
 PIECE_BYTES = 500_000  # brokers take records of 1 MB unless they are set otherwise
-_IN_PIECES = b"\0"  # before the number of pieces; no document and no number begins so
+_SETS = (b"\0", b"\1")  # before the number of pieces, which of two sets they are in; no document and no number begins so
 
 
 def records_of(
@@ -86,27 +86,26 @@ def records_of(
     """The records (key, value) that make a named value `value`, None to delete it, in the order in which they are to be
     written: where they are not in a transaction, a reader that sees the first of them sees the former value.
 
-    A value of more than `PIECE_BYTES` is in pieces, under keys of their own, and its record says how many there are.
-    `stored`: what the topic holds, for pieces that are to be deleted.
+    A value of more than `PIECE_BYTES` is in pieces, under keys of their own, and its record says how many there are, and in
+    which of two sets: the former value's are in the other one until the record is there. `stored`: what the topic holds.
     """
     pieces: list[bytes] = []
-    if value is not None and (len(value) > PIECE_BYTES or value.startswith(_IN_PIECES)):
+    if value is not None and (len(value) > PIECE_BYTES or value.startswith(_SETS)):
         pieces = [value[start : start + PIECE_BYTES] for start in range(0, len(value), PIECE_BYTES)]
-    own = (entry_key(namespace, name), _IN_PIECES + b"%d" % len(pieces) if pieces else value)
-    before = range(len(pieces), _pieces_in(stored.get(own[0], b"")))
-    return [
-        *((_piece_key(namespace, name, number), piece) for number, piece in enumerate(pieces)),
-        own,
-        *((_piece_key(namespace, name, number), None) for number in before),
-    ]
+    key = entry_key(namespace, name)
+    before = _piece_keys(namespace, name, stored.get(key, b""))
+    marker = _SETS[stored.get(key, b"").startswith(_SETS[0])]
+    own = marker + b"%d" % len(pieces) if pieces else value
+    keys = _piece_keys(namespace, name, own or b"")
+    return [*zip(keys, pieces, strict=True), (key, own), *((one, None) for one in before)]
 
 
-def _pieces_in(value: bytes) -> int:
-    return int(value[1:]) if value.startswith(_IN_PIECES) else 0
-
-
-def _piece_key(namespace: str, name: str, number: int) -> bytes:
-    return entry_key(f"{namespace}/pieces", f"{name}/{number}")
+def _piece_keys(namespace: str, name: str, value: bytes) -> list[bytes]:
+    """Of the pieces of the value that has this record; none of one that is whole."""
+    if not value.startswith(_SETS):
+        return []
+    space = f"{namespace}/pieces" if value.startswith(_SETS[0]) else f"{namespace}/other-pieces"
+    return [entry_key(space, f"{name}/{number}") for number in range(int(value[1:]))]
 
 
 def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:
@@ -122,8 +121,8 @@ def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes
 
 
 def _whole_value(stored: Mapping[bytes, bytes], key: bytes, namespace: str, name: str) -> bytes:
-    count = _pieces_in(stored[key])
-    pieces = [stored.get(_piece_key(namespace, name, number)) for number in range(count)]
+    pieces = [stored.get(piece) for piece in _piece_keys(namespace, name, stored[key])]
     if None in pieces:
-        raise StorageError(f"{namespace} {name!r}: piece {pieces.index(None)} of {count} is missing", "restore that topic")
-    return b"".join(piece for piece in pieces if piece is not None) if count else stored[key]
+        at = f"piece {pieces.index(None)} of {len(pieces)}"
+        raise StorageError(f"{namespace} {name!r}: {at} is missing", "restore that topic")
+    return b"".join(piece for piece in pieces if piece is not None) if pieces else stored[key]
