@@ -13,6 +13,7 @@ How the labels of steps map to the numbered steps of protocol.md, "Steps":
 | rebalance: read back | it has read that list back: nothing of it is in doubt any more |
 | start 5 | it fences the lane that task A is on, and the one that it is to be on |
 | start 6 | it reads the checkpoints |
+| rebalance: no answer | it inits the coordinator's id again, reads the grants, and looks whether that has committed: one step |
 | start 9 | the plan's transaction: task A's checkpoint under a new stamp, the new grant |
 | start 12, kafka 1 to 9 | a processor plans a round; its attempt inits the lane, looks at the grants, at positions, commits |
 | recover | a processor gives a round up: it fences its own lane, looks at the grants, reads: one step |
@@ -75,6 +76,8 @@ class GroupSafeguards:
     start_after_plan: bool = True  # a new owner begins with the plan; out: as soon as the old grant is taken back
     former_kept: bool = True  # 7: the grant that one has which gains stays in force beside the new one; out: it goes
     fence_to_begin: bool = True  # 7: one that gains fences its lane before it begins with all; out: it does not
+    written_once: bool = True  # 7: what has committed without an answer is not written again; out: it is
+    list_read_again: bool = True  # 7: after no answer the grants are those that are stored; out: those in memory
 
     def without(self, *names: str) -> GroupSafeguards:
         return replace(self, **dict.fromkeys(names, False))
@@ -88,7 +91,8 @@ class GroupSafeguards:
 class GroupBounds:
     """How large the world is and what may go wrong in it. `lane_to`: of task A under the new plan. `restarts`: its processor is
     restarted, nothing moves, and no plan is stored but the grant; `gains`: processor 1 gets task A, onto its lane. `attempts`:
-    all together; `delays`: transactions of the coordinator that are answered before they can be read."""
+    all together; `delays`: transactions of the coordinator that are answered before they can be read; `unanswered`: those that
+    are not answered at all, whether they commit or not."""
 
     records: int = 1
     attempts: int = 2
@@ -97,6 +101,7 @@ class GroupBounds:
     restarts: bool = False
     gains: bool = False
     delays: int = 0
+    unanswered: int = 0
 
 
 class Checkpoint(NamedTuple):
@@ -120,12 +125,14 @@ class Attempt(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A leader. `at` is its next step; `grants` the list that it writes, `gives` the new grant, `read` what it has read."""
+    """A leader. `at` is its next step; `grants` the list that it writes, `gives` the new grant, `read` what it has read. `unsure`:
+    that step has had no answer, and may have been done."""
 
     at: str
     grants: frozenset[int] = frozenset()
     gives: int = 0
     read: tuple[Checkpoint, ...] = ()
+    unsure: bool = False
 
 
 class Processor(NamedTuple):
@@ -161,6 +168,7 @@ class GroupState(NamedTuple):
     attempts: tuple[Attempt, ...]  # sorted: their order means nothing
     attempts_left: int
     delays: int
+    unanswered: int
     pending: Pending | None = None
 
     def with_leader(self, index: int, leader: Leader) -> GroupState:
@@ -228,6 +236,7 @@ class GroupModel:
                 attempts=(),
                 attempts_left=bounds.attempts,
                 delays=bounds.delays,
+                unanswered=bounds.unanswered,
             )
         ]
 
@@ -282,6 +291,11 @@ class GroupModel:
             return
         place = self._order.index(leader.at)
         then = leader._replace(at=self._order[place + 1]) if leader.at != "plan" else OVER
+        if leader.unsure:
+            yield self._settled(state, index, then, who)
+            return
+        if self.bounds.unanswered and state.coordinator == index and leader.grants != state.grants:
+            yield f"{who} beats, with grants {sorted(leader.grants)}", state._replace(grants=leader.grants)
         match leader.at:
             case "list":
                 yield f"{who} reads the grants BEFORE it is the coordinator", state.with_leader(
@@ -301,6 +315,11 @@ class GroupModel:
                 if state.delays:
                     before = Pending(state.grants, state.checkpoints[A])
                     yield f"{label}, to be read later", after._replace(pending=before, delays=state.delays - 1)
+                if state.unanswered:
+                    unsure = leader._replace(unsure=True)
+                    for outcome, then_is in (("committed", after), ("aborted", state)):
+                        found = then_is._replace(unanswered=state.unanswered - 1).with_leader(index, unsure)
+                        yield f"{label}, without an answer, {outcome}", found
             case "read back" if state.pending is None:
                 yield f"{who} reads the grants back", state.with_leader(index, then)
             case "fence":
@@ -319,6 +338,18 @@ class GroupModel:
         written = grants if self.safeguards.list_with_epoch else frozenset()
         after = state._replace(coordinator=index, counter=epoch, grants=written).with_leader(index, leader)
         return f"[start 2-4] {who} inits the coordinator's id, writes epoch {epoch} with grants {sorted(written)}", after
+
+    def _settled(self, state: GroupState, index: int, then: Leader, who: str) -> tuple[str, GroupState]:
+        """Behind a step without an answer: its init of the coordinator's id again has decided the outcome."""
+        leader, safeguards = state.leaders[index]._replace(unsure=False), self.safeguards
+        if safeguards.leader_fenced and state.coordinator != index:
+            return f"{who} is fenced and ends", state.with_leader(index, OVER)
+        grants = state.grants if safeguards.list_read_again else leader.grants
+        is_done = state.of_a[1] == leader.gives if leader.at == "plan" else state.of_a[1] not in state.grants
+        if is_done and safeguards.written_once:
+            after = then if then == OVER else then._replace(grants=grants, unsure=False)
+            return f"{who} finds that it has committed", state.with_leader(index, after)
+        return f"{who} tries it again", state.with_leader(index, leader._replace(grants=grants))
 
     def _taken_back(self, state: GroupState, index: int, then: Leader, who: str) -> tuple[str, GroupState]:
         grants = then.grants - {state.of_a[1]}

@@ -13,6 +13,7 @@ LATE_MARKERS = GroupBounds(delays=1)
 TWO_LEADERS = GroupBounds(leaders=2)
 THREE_ATTEMPTS = GroupBounds(attempts=3)
 GAINS = GroupBounds(gains=True)
+NO_ANSWER = GroupBounds(unanswered=1)
 
 WORLDS = {
     "a task moves, its lane too": SAME_LANE,
@@ -21,12 +22,16 @@ WORLDS = {
     "late markers": LATE_MARKERS,
     "two leaders": TWO_LEADERS,
     "three attempts": THREE_ATTEMPTS,
+    "no answer": NO_ANSWER,
+    "a processor is restarted, no answer": GroupBounds(restarts=True, unanswered=1),
+    "a processor gains a task, no answer": GroupBounds(gains=True, unanswered=1),
     "a processor gains a task": GAINS,
     "a processor gains a task, three attempts": GroupBounds(gains=True, attempts=3),
 }
 
 LARGE_WORLDS = {
     "two leaders, another lane": GroupBounds(leaders=2, lane_to=2),
+    "two leaders, two without an answer": GroupBounds(leaders=2, unanswered=2),
     "two leaders, a processor is restarted": GroupBounds(leaders=2, restarts=True),
     "three attempts, late markers": GroupBounds(attempts=3, delays=1),
     "a processor gains a task, two leaders": GroupBounds(gains=True, leaders=2),
@@ -48,6 +53,8 @@ INDISPENSABLE = {
     "list_after_take": (TWO_LEADERS, 8, "grants [10] are in force"),
     "former_kept": (GAINS, 5, "processor 1 keeps its containers, and its grant 11 is not in force"),
     "fresh_grant": (SAME_LANE, 7, "rounds of two processors have one id"),
+    "written_once": (NO_ANSWER, 12, "task A: a record is to be processed again"),
+    "list_read_again": (NO_ANSWER, 12, "task A: a record is to be processed again"),
     "list_with_epoch": (SAME_LANE, 1, "processor 1 keeps its containers, and its grant 11 is not in force"),
 }
 
