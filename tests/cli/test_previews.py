@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_of_an_application_each_output_is_shown(place: Path, monkeypatch: pytest
     found = load_app("shop.py").preview(6)
     assert {record.stream for record in found} == {"per-shop-out"}
     assert {record.key: record.value for record in found} == {"shop-0": 2, "shop-1": 2, "shop-2": 2}
+
+
+def test_a_program_beside_settings_of_a_group_is_previewed_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # as by the job, which runs
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        settings = f'coordinator = "zookeeper://127.0.0.1:1/shop"\nmetrics_address = "{address}"\n'
+        (place / "headrace.toml").write_text(settings, encoding="utf-8")
+        assert {record.stream for record in load_app("shop.py").preview(6)} == {"per-shop-out"}
 
 
 def test_nothing_of_the_users_is_changed(app: hr.App, place: Path) -> None:

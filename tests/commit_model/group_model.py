@@ -125,8 +125,8 @@ class Attempt(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A leader. `at` is its next step; `grants` the list that it writes, `gives` the new grant, `read` what it has read. `unsure`:
-    that step has had no answer, and may have been done."""
+    """A leader. `at` is its next step, `unsure` that it has had no answer and may have been done; `grants` the list that it
+    writes, `gives` the new grant, `read` what it has read."""
 
     at: str
     grants: frozenset[int] = frozenset()

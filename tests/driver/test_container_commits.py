@@ -28,6 +28,7 @@ from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
 from headrace.exchange.engine import ContainerWork, EngineFailure
 from headrace.exchange.errors import error_of
 from headrace.exchange.messages import Summary, TaskPlan, decoded_plan, decoded_summary, encoded
+from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.tasks import TaskName
@@ -297,20 +298,30 @@ def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path)
     assert again and all(checkpoints_in(first) == checkpoints_in(second) for first, second in again)
 
 
+class Losing(FailingEngine):
+    """All containers commit; of those of a round that `loses` names nothing is heard, and `meanwhile` is called then."""
+
+    def __init__(self, loses: Callable[[int], slice | None], meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(lambda number, position: False)
+        self.loses, self.meanwhile = loses, meanwhile
+
+    def run(self, *arguments: Any) -> list[bytes]:
+        answers = super().run(*arguments)
+        unknown = self.loses(self.rounds)
+        if unknown is not None:
+            answers[unknown] = [encoded(Summary(decoded_summary(one).lane, declined="host-2")) for one in answers[unknown]]
+            self.meanwhile()
+        return answers
+
+
+@pytest.mark.parametrize("is_replanned", [False, True], ids=["no plan is due", "a plan is due"])
 @pytest.mark.parametrize("unknown", [slice(-1, None), slice(None)], ids=["the last", "all"])
 def test_what_containers_have_committed_without_a_word_is_known_when_the_round_has_ended(
-    place: Path, monkeypatch: pytest.MonkeyPatch, unknown: slice
+    place: Path, monkeypatch: pytest.MonkeyPatch, unknown: slice, is_replanned: bool
 ) -> None:
     """A container commits and its executor dies; Spark runs it again elsewhere, where it declines. A version of the state that
     is kept now has what that container has written."""
     values, committed, known = produce(place, 100), Maintenance.committed, list[bool]()
-
-    class Losing(FailingEngine):
-        def run(self, *arguments: Any) -> list[bytes]:
-            answers = super().run(*arguments)
-            if self.rounds % 3 == 0:
-                answers[unknown] = [encoded(Summary(decoded_summary(one).lane, declined="host-2")) for one in answers[unknown]]
-            return answers
 
     def compared(self: Maintenance, runner: SubTopologyRunner) -> None:
         stored = self._store.checkpoints()
@@ -318,10 +329,38 @@ def test_what_containers_have_committed_without_a_word_is_known_when_the_round_h
         committed(self, runner)
 
     monkeypatch.setattr(Maintenance, "committed", compared)
-    engine = Losing(lambda number, position: False)
-    run(place, engine)
+    engine = Losing(lambda number: unknown if number % 3 == 0 else None)
+    job = wiring.start(application(place), "caught-up", engine=engine)
+
+    def replan() -> None:
+        job._changing = (ChangeRequest(ChangeKind.REBALANCE, "an executor was lost"),)
+        job._generation.yield_soon()
+
+    if is_replanned:
+        engine.meanwhile = replan
+    try:
+        job.wait(120)
+    finally:
+        job.stop()
     judge(place, values)
     assert engine.rounds > 6 and known and all(known)
+
+
+def test_a_run_that_reads_what_it_writes_reads_what_was_written_without_a_word(place: Path) -> None:
+    produced = [(str(number), 1) for number in range(30)]
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        log.produce("in", produced, key=hr.String(), value=hr.Long())
+    app = hr.App("own", system=f"log:{place / 'log'}", local_store_dir=str(place / "stores"), state_uri=str(place / "state"))
+    numbers = app.stream("in", key=hr.String(), value=hr.Long())
+    numbers.filter(lambda one: one.value > 0).map_values(lambda one: one.value - 1, value=hr.Long()).to("in", feedback=True)
+    job = wiring.start(app, "caught-up", engine=Losing(lambda number: slice(None) if number == 1 else None))
+    try:
+        job.wait(60)
+    finally:
+        job.stop()
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        read = [one.positions for one in log.job_store("own").checkpoints().values()]
+        assert sum(sum(positions.values()) for positions in read) == 60 == sum(log.end_offsets("in").values())
 
 
 def checkpoints_in(documents: list[bytes]) -> list[Checkpoint]:

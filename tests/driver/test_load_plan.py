@@ -69,6 +69,25 @@ def test_a_plan_whose_output_was_deleted_since_cannot_be_loaded_by_a_processor_a
             plans.loaded(system.job_store("passing"), 7, "p")
 
 
+def test_a_stream_that_is_read_and_written_has_as_many_partitions_as_the_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another processor may have counted them before it grew: all write a key's records to one partition."""
+    app = hr.App("passing")
+    app.stream("in", key=hr.String(), value=hr.Bytes()).filter(lambda record: False).to("in", feedback=True)
+    with Driver(app, directory=tmp_path) as driver:
+        driver.send("in", "k", b"a")
+        driver.run()
+        planner = driver._held.preparer.planner
+        system = planner.backend.system
+        former = system.streams(of="passing")
+        driver.expand("in", 4)
+        driver.run()
+        monkeypatch.setattr(system, "streams", lambda of=None: former)
+        found = GroupPlanner(planner).loaded(system.job_store("passing"), 7, "p")
+    assert found.programs[None].partition_counts == {"in": 4} == found.found_counts
+
+
 def test_a_process_that_finds_no_plan_says_so(tmp_path: Path) -> None:
     with Driver(application(), directory=tmp_path) as driver:
         driver.run()

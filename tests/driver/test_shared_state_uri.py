@@ -165,6 +165,26 @@ def test_what_killed_rounds_left_of_the_only_one_is_deleted(systems: tuple[Words
     assert orphan not in first.there() and first.there() == first.named()
 
 
+def test_a_start_leaves_a_file_that_cannot_be_deleted_to_the_next_one(
+    systems: tuple[Words, Words], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, _ = systems
+    first.run()
+    orphan, delete = first.leave_orphan(), StateFiles.delete
+
+    def refused(self: StateFiles, name: str) -> None:
+        if name == orphan:
+            raise PermissionError(13, "Permission denied", name)
+        delete(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFiles, "delete", refused)
+        assert first.run() == {"a": 4, "b": 2}
+    assert orphan in first.there() and "could not be deleted, the next start tries again" in caplog.text
+    assert first.run() == {"a": 6, "b": 3}
+    assert orphan not in first.there()
+
+
 def test_an_application_from_before_keeps_its_state_and_its_orphans_are_deleted(systems: tuple[Words, Words]) -> None:
     first, _ = systems
     first.run()

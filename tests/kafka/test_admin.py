@@ -233,7 +233,7 @@ class TestSystem:
     ) -> None:
         monkeypatch.setattr(admins, "SETTLE_S", 0.3)
         monkeypatch.setattr(systems, "ABSENT_S", 0.3)
-        system.pin({name: system.create_stream(name, 1).id})
+        system.pin({name: system.create_stream(name, 1).id}, {name: 1})
         assert system.end_offsets(name) == {0: 0}
         with open_system(f"kafka://{kafka_server.bootstrap}") as another:
             another.delete_stream(name)

@@ -60,7 +60,7 @@ class TestInThisProcess:
     ) -> None:
         created = system.create_stream(name, 2)
         system.produce(name, [Record(b"k", b"v", partition=0)])
-        system.pin({name: created.id})
+        system.pin({name: created.id}, {name: 2})
         assert sorted(system.end_offsets(name)) == [0, 1]
         grow(kafka_server, name, 4)
         looks: list[Callable[[], int]] = [
@@ -82,13 +82,37 @@ class TestInThisProcess:
         created = system.create_stream(name, 2)
         with open_system(f"kafka://{kafka_server.bootstrap}") as other:
             other.expand_stream(name, 4)
-        system.pin({name: created.id})
+        system.pin({name: created.id}, {name: 2})
         unmade = {3}
         monkeypatch.setattr(system._admin, "unmade", lambda topic, partitions: sorted(unmade & set(partitions)))
         for left, count in (({3}, 2), (set(), 4), ({1}, 4)):  # of those that it knows it does not ask again
             unmade = left
             assert system.partition_counts([name]) == {name: count}
             assert len(system.end_offsets(name)) == count
+
+    def test_a_plan_says_how_many_there_are_whichever_broker_has_not_heard_of_it(
+        self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A plan that another process has made, and brokers that answer as before once more."""
+        former = system._known[name] if system.create_stream(name, 2) else None
+        assert former is not None
+        system.pin({name: former.id}, {name: 2})
+        system.expand_stream(name, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(system, "_known", {name: former})
+            patch.setattr(system._admin, "unmade", lambda topic, partitions: sorted(partitions))
+            assert system.partition_counts([name]) == {name: 2}
+            system.pin({name: former.id}, {name: 4})
+            patch.setattr(system._admin, "topics", lambda names: {name: former})
+            assert sorted(system.end_offsets(name)) == [0, 1, 2, 3]
+            assert system.partition_counts([name]) == {name: 4}
+        with monkeypatch.context() as patch:  # this process has known better itself
+            system.partition_counts([name])
+            system.pin({name: former.id}, {name: 2})
+            patch.setattr(system._admin, "topics", lambda names: {name: former})
+            for _ in range(2):
+                assert system.partition_counts([name]) == {name: 4}
+                assert sorted(system.end_offsets(name)) == [0, 1, 2, 3]
 
     def test_a_record_for_a_partition_that_is_not_there_is_an_error_after_a_moment(
         self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch

@@ -60,7 +60,8 @@ def test_while_the_job_runs(world: Counted) -> None:
 def test_a_stream_of_a_job_that_is_missing_was_deleted_whatever_is_asked_of_it(world: Counted, ask: str) -> None:
     """Between a deletion and the next creation a job may ask for any of these first."""
     with hr.open_system(world.url) as system:
-        system.pin({world.stream("in"): system.describe_stream(world.stream("in")).id})
+        found = system.describe_stream(world.stream("in"))
+        system.pin({found.name: found.id}, {found.name: found.partitions})
         world.delete(create=False)
         with pytest.raises(IncompatibleChangeError, match=rf"'{world.name}-in' was deleted while the application runs"):
             getattr(system, ask)(world.stream("in"))

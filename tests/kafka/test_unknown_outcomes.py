@@ -227,6 +227,19 @@ def test_of_two_that_come_to_the_same_epoch_the_first_to_write_it_stays(group: G
     assert holder is not None and holder.run_id == ALONE.run_id
 
 
+def test_one_that_sleeps_as_it_starts_leaves_the_application_to_who_has_started_meanwhile(group: Group) -> None:
+    """It has taken the coordinator's id and lost it again, and comes to the higher epoch."""
+    late: Any = group.leader()
+    other, taken = group.leader(), list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(late, "_settle", after_its_first_call(late._settle, lambda: taken.append(other.acquire(ALONE, 1))))
+        with pytest.raises(JobHeldError, match="is run by process 19 on host host-3"):
+            late.acquire(FIRST, 1)
+    other.heartbeat(taken[0], 2)
+    holder = other.holder()
+    assert holder is not None and holder.run_id == ALONE.run_id
+
+
 def test_a_driver_lives_though_one_who_put_back_dead_letters_was_killed(group: Group) -> None:
     """The transaction of the killed one is open, and the driver's heartbeats are behind it."""
     store = group.leader()

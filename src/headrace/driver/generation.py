@@ -350,8 +350,10 @@ class Generation(ShownRounds):
         if summaries:
             runner.commit(planned, summaries)
         if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
-            self._when_answered(runner, "to read what is committed", runner.reload_committed)
-        if not summaries:
+            if self.caught_up:
+                self.caught_up.failed()  # which is not counted
+            self._when_answered(runner, "to read what is committed", runner.reload_committed, self._stopping)
+        if not summaries or self._stopping.is_set():
             return
         if self.caught_up:
             self.caught_up.wrote(runner, summaries)
@@ -382,10 +384,13 @@ class Generation(ShownRounds):
             LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
 
-    def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
-        """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
+    def _when_answered(
+        self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer], ended: threading.Event | None = None
+    ) -> Answer | None:
+        """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None where `ended` is set, or
+        this is to end."""
 
         def refused(error: UnavailableError) -> None:
             self._waiting_for[runner.sub.name] = f"the system: {in_a_line(error.message)}"
 
-        return when_answered(what, ask, self._ending, refused)
+        return when_answered(what, ask, ended or self._ending, refused)

@@ -17,7 +17,7 @@ from headrace.driver.job_status import SubTopologyStatus, progress_status
 from headrace.driver.metrics.observing import observation_of, published_metrics, shown_metrics
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
-from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner, inherit
 from headrace.errors import HeadraceError
 from headrace.exchange.texts import in_a_line
 
@@ -51,9 +51,7 @@ class ShownRounds:
     def inherit_from(self, before: ShownRounds) -> None:
         """Take over what was counted and learned under another job model."""
         self._started_s = before._started_s
-        for name, runner in self.runners.items():
-            if name in before.runners:
-                runner.inherit_from(before.runners[name])
+        inherit(self.runners.values(), before.runners)
 
     def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
         """Count on from what earlier runs have published as their status."""

@@ -34,7 +34,7 @@ from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, unread_of_own
-from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner, inherit
 from headrace.errors import ConfigError, RoundFailedError, StorageError, StreamNotFoundError
 from headrace.exchange.engine import EngineFailure
 from headrace.exchange.messages import Summary
@@ -324,8 +324,7 @@ class Driver:
         """Continue by another plan, as a job does whose streams or startpoints have changed."""
         before = {runner.sub.name: runner for runner in self._prepared.runners}
         self._run_with(self._held.prepare_again(self._prepared.plan, self.now_us, requests))
-        for runner in self._prepared.runners:
-            runner.inherit_from(before[runner.sub.name])
+        inherit(self._prepared.runners, before)
 
     def _run_with(self, prepared: PreparedJob) -> None:
         self._prepared, idle_timeout_s = prepared, self._config().idle_timeout_s

@@ -143,6 +143,8 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
         local_store_dir=str(folder / "stores"),
         state_uri=str(folder / "state"),
         dead_letter_stream=_FAILED,
+        coordinator=None,
+        metrics_address=None,
         containers=None,
         own_values={},  # of sub-topologies that this part may not have
         max_records_per_round=2 * TABLE_RECORDS_MAX,  # a table is there before what looks it up

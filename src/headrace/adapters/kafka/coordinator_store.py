@@ -56,7 +56,7 @@ from headrace.codec.documents import decode_job_model, encode
 from headrace.codec.job_records import STATE_ID
 from headrace.core.group.grants import Grants, holders_of
 from headrace.core.group.statuses import joined_statuses
-from headrace.errors import FencedError, StorageError, StreamNotFoundError
+from headrace.errors import FencedError, JobHeldError, StorageError, StreamNotFoundError
 from headrace.exchange.fault_injection import reached
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.commits import DriverLease
@@ -82,9 +82,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._checkpoints: CompactedTopic = system.checkpoint_reader(application)
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
-        self._epoch = 0
+        self._epoch = self._number = 0  # the highest number of all that this store has given
         self._grants: Grants | None = None  # in force, as this store has written them; None: one driver
-        self._number = 0  # the highest of all that this store has given
         self._writing = threading.RLock()
         self._held: Held | None = None
         self._model: JobModel | None = None
@@ -93,8 +92,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         if self._system.own_topics.is_initialized(self.application):
-            self._checked_free(self._job_written(), holder, now_us)
-            refuse_beside_group(self.application, self, now_us)
+            self._checked_free(self._job_written(), holder, now_us, for_group=False)
 
     def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         reached("start", 1)
@@ -102,18 +100,17 @@ class KafkaCoordinatorStore(CoordinatorStore):
         new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
         self._system.own_topics.ensure(self.application)
-        since_us = self._checked_free(self._still_ours(), holder, now_us)
-        if not for_group:
-            refuse_beside_group(self.application, self, now_us)
+        since_us = self._checked_free(self._still_ours(), holder, now_us, for_group)
         reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
         self._system.own_topics.driven.add(self.application)
         try:
             return self._new_epoch(holder, since_us, now_us, for_group)
-        except BaseException:  # the next driver need not wait until the heartbeat is old
+        except BaseException as error:  # the next driver need not wait until the heartbeat is old
             try:
-                self.release(self._epoch)
+                if not isinstance(error, JobHeldError):  # then it is another's
+                    self.release(self._epoch)
             except StorageError as error:
                 LOG.warning("could not release application %r: %s", self.application, error)
             finally:
@@ -122,9 +119,11 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def _new_epoch(self, holder: DriverLease, since_us: int, now_us: int, for_group: bool) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now. Where the outcome of its transaction is
-        not known, another epoch is tried next."""
+        not known, another epoch is tried next, unless another driver has come in between."""
 
         def write() -> None:
+            if self._epoch:  # asked before the id is taken again: one that lives is not fenced
+                self._checked_free(self._job_written(), holder, now_us, for_group=True)
             self._settle()
             self._epoch = self._number = 1 + self.numbers_used()
             self._grants = (self.grants() or {}) if for_group else None
@@ -171,8 +170,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._number = max([self._number, *(one.number for one in (grants or {}).values())])
         return job_entries.grant_entries(grants, self._number)
 
-    def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
+    def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int, for_group: bool) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
+        if not for_group:
+            refuse_beside_group(self.application, self, now_us)
         held = Held.found(stored)
         return now_us if held is None else held_since_us(self.application, held.holder, held.since_us, holder, now_us)
 
@@ -316,13 +317,12 @@ class KafkaCoordinatorStore(CoordinatorStore):
         in_group, given = self._grants is not None, stored or {}
         there = refreshed(self._checkpoints, in_group=in_group).keys()
         written = [one for one in checkpoints if keys[one.task] not in there or given.get(one.task) is not one]
-        records: dict[bytes, bytes | None] = dict.fromkeys(there - set(keys.values()))
-        records |= {keys[one.task]: encode(one) for one in written}
+        records = dict.fromkeys(there - set(keys.values())) | {keys[one.task]: encode(one) for one in written}
         positions = committable(self._system, model, positions_of(self.application, model, checkpoints))
         self._once(lambda id_: self._transact([*entries, id_], records, positions, grants))
         reached("start", 10)
         self._model = model
-        self._system.pin(model.stream_ids)
+        self._system.pin(model.stream_ids, model.partition_counts)
         there = refreshed(self._checkpoints, in_group=in_group).keys()  # without fencing also what an attempt writes late
         is_ours = there == set(keys.values()) if self._exactly_once else there >= set(keys.values())
         if self._read(MODELS).get("current") != encoded or not is_ours:

@@ -71,7 +71,8 @@ class KafkaProcessorStore(ProcessorStore):
         self._others = frozenset(task.name for task in model.tasks) - {task.name for task in self._own.tasks}
         self._tailed = {sub.name: {} for sub in model.sub_topologies}
         self._shared = {sub.name: sorted(shared_ssps(model, sub.name)) for sub in model.sub_topologies}
-        self._system.pin(model.stream_ids)  # who has committed the plan has done so; in a group that may be another process
+        # who has committed the plan has done so; in a group that may be another process
+        self._system.pin(model.stream_ids, model.partition_counts)
         with self._lock:
             self._producer_of = {}  # they were fenced
 

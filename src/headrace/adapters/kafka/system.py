@@ -76,7 +76,7 @@ class KafkaSystem(System):
         self._known: dict[str, Topic] = {}
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
-        self._pinned: dict[str, str] = {}
+        self._pinned: dict[str, tuple[str, int]] = {}  # by name the id, and how many partitions it has at least
         self._writing = threading.RLock()  # of the producer
         self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
         self._readers: dict[str, KafkaCoordinatorStore] = {}
@@ -214,23 +214,26 @@ class KafkaSystem(System):
         self._admin.delete(name)
         self._known.pop(name, None)
 
-    def pin(self, ids: Mapping[str, str]) -> None:
-        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them. They grow here
-        when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions that brokers
-        still make would wait for those, with all others."""
-        self._pinned = dict(ids)
+    def pin(self, ids: Mapping[str, str], counts: Mapping[str, int]) -> None:
+        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them. They have `counts`
+        partitions, whichever broker has not heard of that yet, and grow here when `partition_counts` shows it, which waits for
+        nothing: a round that requested the ends of partitions that brokers still make would wait for those, with all others."""
+        self._pinned = {name: (id_, counts.get(name, 0)) for name, id_ in ids.items()}
 
     def _as_pinned(self, found: Topic) -> Topic:
-        """The topic, without the partitions that have not been counted yet if it is pinned."""
-        known = self._known.get(found.name)
-        is_grown = known is not None and known.id == found.id and known.partitions < found.partitions
-        return known if known is not None and is_grown and found.name in self._pinned else found
+        """The topic; if it is pinned, with the partitions that have been counted: no more of them, and none less."""
+        id_, least = self._pinned.get(found.name, (None, 0))
+        if id_ != found.id:
+            return found
+        known = self._known.get(found.name, found)
+        counted = known if known.id == found.id else found
+        return counted if counted.partitions >= least else replace(counted, partitions=least)
 
     def _check_pinned(self, name: str) -> None:
         deadline_s = time.monotonic() + ABSENT_S
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
-        if topic is None or topic.id != self._pinned[name]:
+        if topic is None or topic.id != self._pinned[name][0]:
             happened = "was deleted" if topic is None else "was deleted and recreated"
             raise IncompatibleChangeError(
                 f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted stream",
@@ -325,7 +328,7 @@ class KafkaSystem(System):
         """`IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated."""
         pinned = stream in self._pinned
         with self._explaining(stream):
-            ends = self._admin.ends(self._found(stream, known=pinned))
+            ends = self._admin.ends(self._as_pinned(self._found(stream, known=pinned)))
         if pinned:
             self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
         return ends
@@ -337,6 +340,7 @@ class KafkaSystem(System):
             known = self._as_pinned(topic)
             if unmade := self._admin.unmade(topic, range(known.partitions, topic.partitions)):
                 LOG.info("stream %r: the brokers have yet to make %d of its new partitions", name, len(unmade))
+            if unmade or topic.partitions < known.partitions:
                 found[name] = known
         self._known |= found
         return {name: found[name].partitions for name in sorted(found)}

@@ -158,6 +158,7 @@ class GroupPlanner:
                 "it is tried again, when the leader has planned",
             )
         written = {one.name: one.partitions for one in system.streams(of=planner.topology.application)}
+        written |= {name: count for name, count in model.partition_counts.items() if name in written}  # as the others write
         has_replay = any(record.replay for record in startpoints_of(metadata).records.values())
         operators = stored_operators(metadata) or ()
         programs = programs_of(terms, planner.sides, model, written, operators, has_replay)

@@ -79,14 +79,17 @@ class Maintenance:
         return self._plan.subs
 
     def clear_up(self) -> None:
-        """At a start, when no round runs: say whose the state files are, and remove what drivers before have left. `StateError`
-        where their folder cannot be written."""
+        """At a start, when no round runs: say whose the state files are, and remove what drivers before have left; what cannot
+        be removed is left to the next start. `StateError` where their folder cannot be written."""
         if any(map(has_state, self._plan.subs)):
             try:
                 self._notes.leave(self._store, self._plan.epoch, self._garbage.named)
             except OSError as error:
                 raise StateError(f"state_uri {self._notes.uri} cannot be written: {error}", write_advice(error)) from None
-        self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
+        try:
+            self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
+        except OSError as error:
+            LOG.warning("state files that no round has committed could not be deleted, the next start tries again: %s", error)
         self.reclaim()
 
     def delete_orphans(self, in_force: Callable[[], Collection[int]]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.codec.documents import decode
@@ -80,6 +80,7 @@ class SubTopologyRunner:
         self._system, self._store, self._engine = system, store, engine
         self._check_epoch = backend.check_epoch
         own = plan.processor_id
+        self._is_in_group = own is not None
         self._own = [one for one in self.model.containers if own is None or processor_of(one) == own]
         self._elsewhere = frozenset(self.checkpoints) - {task.name for one in self._own for task in one.tasks}
         self._startpoints = plan.startpoints
@@ -90,12 +91,19 @@ class SubTopologyRunner:
         chained = frozenset(self.program.source(i).stream for i, one in enumerate(self.program.endpoints) if one.chain)
         self.meter = RoundMeter(self.model, chained, backend.sinks, time.monotonic())
 
-    def inherit_from(self, before: SubTopologyRunner) -> None:
-        """Take over what another plan's rounds of this sub-topology have counted and learned."""
+    def continues(self, before: SubTopologyRunner) -> bool:
+        """Whether it is known that no task was set back since another plan. A processor of a group may have slept through more
+        plans."""
+        pending = any(self._startpoints.pending_of(task.name) for task in self.tasks)
+        return not (pending or self._is_in_group) and self.task_positions.continues(before.task_positions)
+
+    def inherit_from(self, before: SubTopologyRunner, *, continues: bool) -> None:
+        """Take over what another plan's rounds of this sub-topology have counted and learned. `continues`: whether all
+        sub-topologies continue from there."""
         self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
         self.planner.tasks_wait = before.planner.tasks_wait
         self.planner.number_on(before.planner)
-        self.task_positions.inherit_from(before.task_positions)
+        self.task_positions.inherit_from(before.task_positions, continues=continues)
 
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
@@ -327,3 +335,11 @@ def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError
 def _container_commit(summary: Summary) -> ContainerCommit:
     checkpoints = tuple(decode(Checkpoint, bytes(data), "checkpoint") for data in summary.checkpoints)
     return ContainerCommit(summary.lane, checkpoints, summary.receipt, tuple(summary.state_files))
+
+
+def inherit(runners: Iterable[SubTopologyRunner], before: Mapping[str | None, SubTopologyRunner]) -> None:
+    """Have the runners of a plan take over what those of another one have counted and learned."""
+    pairs = [(runner, before[runner.sub.name]) for runner in runners if runner.sub.name in before]
+    continues = all(runner.continues(former) for runner, former in pairs)
+    for runner, former in pairs:
+        runner.inherit_from(former, continues=continues)

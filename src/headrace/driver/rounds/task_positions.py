@@ -27,6 +27,7 @@ from headrace.ports import System
 Answer = TypeVar("Answer")
 
 CLAIMS_MAX = 16
+CLAIMS_RECENT = 6  # and the last ones, whatever lies between them: what cannot be read yet is soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,14 @@ class _Claim:
 
 
 def _kept_claims(claims: tuple[_Claim, ...], positions: Mapping[SSP, int]) -> tuple[_Claim, ...]:
-    """Of claims in their order, at most `CLAIMS_MAX`: the last one that is reached everywhere, and those behind it. Where these
-    are too many, the one goes without which the fewest records are read until another one counts: each is reached in turn,
-    however long the backlog is."""
+    """Of claims in their order the last one that is reached everywhere, and those behind it. Where there are more than
+    `CLAIMS_MAX` before the last few, of these the one goes without which the fewest records are read until another one counts:
+    each is reached in turn, however long the backlog of a partition is, and soon by those that have none."""
     reached = [n for n, claim in enumerate(claims) if all(positions.get(ssp, -1) >= end for ssp, end in claim.ends.items())]
     kept = list(claims[reached[-1] :] if reached else claims)
-    while len(kept) > CLAIMS_MAX:
+    while len(kept) > CLAIMS_MAX + CLAIMS_RECENT:
         ends = [sum(claim.ends.values()) for claim in kept]
-        del kept[min(range(1, len(kept) - 1), key=lambda n: ends[n + 1] - ends[n - 1])]
+        del kept[min(range(1, len(kept) - CLAIMS_RECENT), key=lambda n: ends[n + 1] - ends[n - 1])]
     return tuple(kept)
 
 
@@ -92,10 +93,17 @@ class TaskPositions:
         self._born: dict[SSP, Parents] = {}
         self._held_back = HeldBack()
 
-    def inherit_from(self, before: TaskPositions) -> None:
-        """Carry over the idle times of partitions whose position did not change."""
+    def inherit_from(self, before: TaskPositions, *, continues: bool) -> None:
+        """Carry over the idle times of partitions whose position did not change; and what was learned of the event time above,
+        where nothing of the job is set back (`continues`): what is read again is older."""
         now, then = self.positions(), before.positions()
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
+        self._claims = before._claims if continues else ()
+
+    def continues(self, before: TaskPositions) -> bool:
+        """Whether no partition is read from further back than `before`."""
+        now, then = self.positions(), before.positions()
+        return all(now[ssp] >= then[ssp] for ssp in now.keys() & then.keys())
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Take the positions of these, which are committed; how many offsets were read, without skipped ranges. By positions:
