@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.codec.documents import encode
+from headrace.codec.job_records import SCALES
+from headrace.driver.change_requests import AGAIN_S, ChangeRequests
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.planning import job_planner
+from headrace.driver.planning.job_plan import Pace
 from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import terms_of
 from headrace.errors import FencedError, StorageError, StreamNotFoundError
+from headrace.model.scale import ScaleRequest
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.testing import Driver
@@ -109,3 +115,48 @@ def test_a_driver_that_is_replaced_before_it_has_loaded_its_plan_is_fenced(
     monkeypatch.setattr(job_planner, "load", two_plans)
     with pytest.raises(FencedError, match="another driver took over"):
         Driver(application(), directory=tmp_path).__enter__()
+
+
+@pytest.fixture
+def lagging(tmp_path: Path) -> Callable[[int], Driver]:
+    """An application with factor 4 of whose virtual tasks one is behind the others; gives drivers of it with another factor."""
+
+    def driver(factor: int) -> Driver:
+        app = hr.App("scaled", config={"elasticity_factor": factor})
+        app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().count(store="counts")
+        return Driver(app, directory=tmp_path)
+
+    with driver(4) as first:
+        for number in range(40):
+            first.send("in", f"k{number}", number)
+        first.run()
+        first.startpoint("in", "earliest", task="Partition_0-1-4")
+    with driver(4):
+        pass  # it is applied
+    return driver
+
+
+def test_a_leader_knows_of_a_configured_factor_that_waits(lagging: Any) -> None:
+    """No request says so: each leader looks."""
+    with lagging(1) as driver:
+        planner, plan = driver._held.preparer.planner, driver._held.prepared.plan
+        assert plan.waiting_scales.keys() == {"source"}
+        found = GroupPlanner(planner).to_lead(plan.epoch, None)
+        assert found.waiting_scales == plan.waiting_scales
+        requests = ChangeRequests(planner.backend, Pace(0.1, 0.1, 1, 1.0, 1.0))
+        requests.begin(found, 0.0)
+        due, merging = requests.scales(1.0, driver._held.prepared.runners)
+        assert due or merging or requests.waiting
+
+
+def test_a_factor_whose_tasks_did_not_come_together_is_tried_again_after_half_a_minute(lagging: Any) -> None:
+    """Also where its leader has loaded the plan in force since."""
+    with lagging(4) as driver:
+        planner, runners = driver._held.preparer.planner, driver._held.prepared.runners
+        driver._system.metadata_store("scaled").request(SCALES, encode(ScaleRequest("me", 1, None, 1, None)))
+        requests = ChangeRequests(planner.backend, Pace(0.1, 0.1, 1, 1.0, 1.0))
+        requests.begin(driver._held.prepared.plan, 0.0)
+        assert requests.scales(0.0, runners)[1], "a pause is requested, for which one does not rest"
+        requests.begin(GroupPlanner(planner).to_lead(driver._held.prepared.plan.epoch, None), 1.0)
+        assert not requests.scales(AGAIN_S - 1.0, runners)[1]
+        assert requests.scales(AGAIN_S, runners)[1]

@@ -141,7 +141,6 @@ class Processor:
         self.led_by: int | None = None
         self.first_look = self.has_planned = self.has_loaded = False
         self.owes_fence = True
-        self.marked = frozenset[str]()
         self.settling = Settling(RETURN_S)
         self.awaited: AwaitedRelease | None = None
         self.wanted: WantedPlan | None = None
@@ -305,10 +304,10 @@ class Processor:
             forgets = forgets_affinity(self.group_run, kafka.origin, self.has_planned)
             followed_s, grants = self.followed_s, kafka.grants
             awaited = to_await(state, holders, grants, followed_s=followed_s, timeout_s=TIMEOUT_S, forgets=forgets)
-            self.marked = awaited - state.awaited
-            self.leading.await_return(self.marked)
+            marked = awaited - state.awaited
+            self.leading.await_return(marked)
             self.leading.forget_awaited(state.awaited - awaited)
-            self.first_look, state = False, replace(state, awaited=awaited)
+            self.first_look, state = False, replace(state, awaited=awaited, marked=state.marked | marked)
         if left := left_behind(kafka.grants, state.members):
             with self._taking_back():
                 kafka.take_back(self.holder, left)
@@ -348,7 +347,7 @@ class Processor:
         kafka, version = self.world.kafka, next_version(state, self.world.kafka.version)
         forgets, run_id = forgets_affinity(self.group_run, kafka.origin, self.has_planned), self.group_run.id
         wanted = wanted_plan(replace(state, origin=kafka.origin), kafka.model, self.settling, version, forgets=forgets)
-        waits = are_to_return(kafka.origin, run_id, self.marked, self.settling.waited_for)
+        waits = are_to_return(kafka.origin, run_id, state.marked, self.settling.waited_for)
         if wanted is not None and wanted.of_other_code and waits:
             self.world.say(f"{self.name} waits for those with the code of the plan")
             wanted = None

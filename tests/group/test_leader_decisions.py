@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from headrace.core.group.drafts import GroupStep
 from headrace.core.group.grants import Grant, Grants
 from headrace.core.group.state import GroupRun, ModelOrigin, ModelVersions, Registration
-from headrace.driver.group import coordinator, shown_model
+from headrace.driver.group import coordinator, heartbeat, shown_model
 from headrace.driver.group.coordinator import GroupCoordinator, GroupSettings
 from headrace.driver.group.group_planner import GroupPlanner
-from headrace.errors import UnavailableError
+from headrace.errors import StreamNotFoundError, UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.change import ChangeKind, ChangeRequest
+from support.world import waited
 from support.zookeepers import MemoryPlace
 
 TURNS = 100
@@ -52,7 +54,7 @@ class Led:
             draft=SimpleNamespace(job_model=SimpleNamespace()),
         )
         plans.commit.return_value = (MagicMock(), frozenset("a"))
-        plans.loaded.side_effect, plans.origin.return_value = self._loaded, None
+        plans.to_lead.side_effect, plans.origin.return_value = self._loaded, None
         real = GroupPlanner(plans.planner)
         plans.take_back.side_effect, plans.fence_others.side_effect = real.take_back, real.fence_others
         store = plans.planner.backend.store
@@ -152,10 +154,10 @@ def test_grants_that_could_not_be_given_are_given_later(led: Of) -> None:
 
 def test_a_plan_that_could_not_be_loaded_once_grants_were_given_is_loaded_later(led: Of) -> None:
     one = led(GroupStep.GRANT)
-    one.plans.loaded.side_effect = [unanswered(), MagicMock()]
+    one.plans.to_lead.side_effect = [unanswered(), MagicMock()]
     one.begin()
     one.look()
-    assert one.unanswered == 1 and one.plans.loaded.call_count == 2
+    assert one.unanswered == 1 and one.plans.to_lead.call_count == 2
 
 
 def test_a_proposal_that_could_not_be_written_is_written_later(led: Of) -> None:
@@ -227,10 +229,10 @@ def test_after_a_plan_whose_commit_was_not_answered_the_leader_goes_by_the_one_i
     one = led(GroupStep.PROPOSE)
     one.begin(goes_on=True)
     one.await_proposal()
-    assert one.plans.loaded.call_count == 1
+    assert one.plans.to_lead.call_count == 1
     one.plans.commit.side_effect = unanswered()
     one.look(2)
-    assert one.plans.loaded.call_count == 2
+    assert one.plans.to_lead.call_count == 2
 
 
 def test_who_has_left_is_fenced_though_the_first_try_failed(led: Of) -> None:
@@ -239,7 +241,7 @@ def test_who_has_left_is_fenced_though_the_first_try_failed(led: Of) -> None:
     fence = one.plans.planner.backend.store.fence
     fence.side_effect = [unanswered(), None]
     one.begin(goes_on=True)
-    one.plans.loaded.side_effect = None
+    one.plans.to_lead.side_effect = None
     one.look()
     assert one.unanswered == 1 and not one.grants and fence.call_count == 2
 
@@ -298,3 +300,81 @@ def test_a_leader_that_leads_fences_none_while_nobody_leaves(led: Of) -> None:
     before = one.fenced
     one.look()
     assert one.fenced == before
+
+
+def of_former_code(one: Led) -> None:
+    """`x` has all tasks under the plan in force, which is of other code. All sessions have ended; `a` is back first."""
+    container = SimpleNamespace(lane=0, processor_id="x", location_id="host", tasks=())
+    sub = SimpleNamespace(name=None, title="source", containers=(container,))
+    one.plans.planner.backend.store.job_model.return_value = SimpleNamespace(version=1, sub_topologies=(sub,))
+    one.plans.origin.return_value = ModelOrigin("former code", "run")
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "not answered"])
+def test_who_waits_for_the_former_code_does_though_its_marks_were_not_answered(
+    led: Of, monkeypatch: pytest.MonkeyPatch, is_answered: bool
+) -> None:
+    one = led(GroupStep.PROPOSE)
+    of_former_code(one)
+    leading: Any = one.leader._leading
+    real = leading.await_return
+
+    def await_return(ids: Collection[str]) -> None:
+        monkeypatch.setattr(leading, "await_return", real)
+        real(ids)
+        if not is_answered:
+            raise unanswered()
+
+    monkeypatch.setattr(leading, "await_return", await_return)
+    one.begin()
+    one.look(20)  # it waits for 30
+    assert one.group.state().marked == {"x"} and one.plans.draft.call_count == 0
+    one.look(30)
+    assert one.plans.draft.call_count == 1
+
+
+def test_who_begins_to_lead_again_waits_for_the_former_code_as_well(led: Of) -> None:
+    one = led(GroupStep.PROPOSE)
+    of_former_code(one)
+    one.begin()
+    one.look(3)
+    one.end()
+    one.leader = one.another_leader()
+    one.begin()
+    one.look(10)
+    assert one.plans.draft.call_count == 0
+
+
+@pytest.mark.parametrize("step", [GroupStep.NOTHING, GroupStep.PROPOSE])
+def test_a_plan_that_could_not_be_begun_is_begun_later(led: Of, step: GroupStep) -> None:
+    one = led(step)
+    one.begin(goes_on=True)
+    if step is GroupStep.PROPOSE:
+        one.await_proposal()
+    leader: Any = one.leader
+    leader._maintenance.planned = MagicMock(side_effect=[unanswered(), None, None, None])
+    leader._requests.begin = MagicMock()
+    one.look(5)
+    assert one.unanswered == 1 and leader._requests.begin.called
+
+
+def test_a_plan_of_which_a_stream_is_missing_is_followed_by_one_that_creates_it(led: Of) -> None:
+    one = led(GroupStep.NOTHING)
+    missing = StreamNotFoundError("stream 'out', to which it writes, does not exist")
+    one.plans.to_lead.side_effect = [missing, MagicMock(), MagicMock()]  # the third one: what was made has changed nothing
+    one.begin(goes_on=True)
+    one.look(10)
+    assert one.plans.draft.call_count == 1 and one.plans.to_lead.call_count == 3
+
+
+def test_no_heartbeat_is_sent_once_the_session_has_ended(led: Of, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.01)
+    one = led(GroupStep.NOTHING)
+    beats = one.plans.planner.backend.store.heartbeat
+    one.begin(goes_on=True)
+    waited(lambda: beats.call_count > 2)
+    monkeypatch.setattr(one.group, "now_s", lambda: one.group.lease.confirmed_s + one.group.lease.timeout_s)
+    time.sleep(0.1)
+    before = beats.call_count
+    time.sleep(0.2)
+    assert beats.call_count == before

@@ -237,3 +237,13 @@ def test_a_request_is_of_the_leader_that_made_it() -> None:
     pair.cut(pair.leads(pair.a), pair.a, "source")
     found: Any = pair.b.state().pause
     assert isinstance(found, PauseRequest) and found.leader == pair.a.sequence and found.sub_topologies == ("source",)
+
+
+def test_a_cut_for_which_one_did_not_rest_is_taken_again_after_a_minute_whatever_is_planned() -> None:
+    pair = Pair()
+    pauses = pair.leads(pair.a)
+    pair.cut(pauses, pair.a, "source")
+    pauses.look(pair.a.state(), late_s := NOW_S + REST_S)
+    pauses.planned(late_s)  # one that was restarted gets its grant
+    assert not pauses.may_cut(late_s + CUT_AGAIN_S - 1.0)
+    assert pauses.may_cut(late_s + CUT_AGAIN_S)

@@ -21,8 +21,9 @@ from groups.attempts import Attempt, Hit, attempts_in, check_attempts, now_s
 from groups.child import ATTEMPTS, Run, application
 from headrace.client.job_documents import status_document
 from headrace.client.job_look import JobLook
-from headrace.codec.job_records import cuts_of
+from headrace.codec.job_records import cuts_of, history_of
 from headrace.driver.maintenance.state_versions import versions_of
+from headrace.model.change import ChangeKind, Outcome
 from headrace.state_files.files import StateFiles
 from support.broker import read_topic
 from support.children import Children
@@ -321,6 +322,11 @@ class Group:
         """How many partitions the words have in the job model that is in force."""
         model = self.system.job_store(self.name).job_model()
         return 0 if model is None else int(model.partition_counts[f"{self.name}-words"])
+
+    def refusals(self) -> int:
+        """How many changes of streams that readers cannot follow are on record."""
+        entries = history_of(self.system.metadata_store(self.name)).values()
+        return sum(one.kind is ChangeKind.EXPANSION and one.outcome is Outcome.REFUSED for one in entries)
 
     def version(self) -> int:
         model = self.system.job_store(self.name).job_model()

@@ -62,6 +62,8 @@ def test_one_that_does_not_reach_zookeeper_stops_before_its_tasks_go_to_others(g
         group.until(lambda: "ZooKeeper" in group.waiting_for(FAR))
         group.await_shares(NEAR)
         group.await_all()
+        leads = {id_: one["is_leader"] for id_, one in group.system.job_store(group.name).processors().items()}
+        assert leads == {NEAR: True, FAR: False}
     finally:
         apart.plug("zookeeper")
     group.await_shares(NEAR, FAR)
@@ -69,6 +71,25 @@ def test_one_that_does_not_reach_zookeeper_stops_before_its_tasks_go_to_others(g
     group.await_all()
     group.stop_all()
     assert group.check() >= 560
+
+
+@pytest.mark.soak
+def test_one_that_is_started_in_place_of_one_that_does_not_reach_zookeeper_gets_its_tasks(group: Group, apart: Apart) -> None:
+    """The one that is cut off was alone: nobody else knows of its run."""
+    start(group, FAR)
+    apart.pull("zookeeper")
+    try:
+        group.until(lambda: "ZooKeeper" in group.waiting_for(FAR))
+        time.sleep(6.0)  # its session ends
+        group.start(NEAR, on_own_host=False, run_s=200.0)
+        group.await_shares(NEAR)
+        group.send(40)
+        group.await_all()
+    finally:
+        apart.plug("zookeeper")
+    group.await_shares(NEAR, FAR)
+    group.stop_all()
+    assert group.check() >= 80
 
 
 @pytest.mark.soak

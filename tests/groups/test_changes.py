@@ -10,10 +10,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
 from groups.group import KEYS, PARTITIONS, Group
+from headrace.client.startpoint_manager import StartpointManager
 from headrace.codec.documents import encode
-from headrace.codec.job_records import SCALES
+from headrace.codec.job_records import SCALES, STARTPOINTS
 from headrace.model.scale import ScaleRequest
-from headrace.model.startpoint import StartpointStatus
+from headrace.model.startpoint import PositionType, Startpoint, StartpointStatus
+from headrace.model.streams import SSP
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 IN_EACH_RUN = ("leader", 3)
@@ -146,16 +148,45 @@ def test_a_change_that_readers_cannot_follow_stops_them_alone_on_all_processors(
     group.until(lambda: all(words in group.stopped_by(id_, "source") for id_ in "ab"))
     group.system.produce(f"{group.name}-words", [(f"k{number}", -1) for number in range(KEYS)], hr.String(), hr.Long())
     assert not any(group.stopped_by(id_, "by-digit") for id_ in "ab")
-    group.kill("a")
-    group.await_shares("b")
-    group.start("a")
-    group.await_shares("a", "b")
+    before = group.refusals()
+    for id_ in "ab":  # one that leads, and one that does not
+        group.kill(id_)
+        group.await_shares(*{"a", "b"} - {id_})
+        group.start(id_)
+        group.await_shares("a", "b")
     group.until(lambda: all(words in group.stopped_by(id_, "source") for id_ in "ab"))
+    assert group.refusals() == before, "it is on record once"
     assert not any(group.stopped_by(id_, "by-digit") for id_ in "ab")
     for id_ in "ab":
         error = group.stop_with_error(id_)
         assert error["error"] == "IncompatibleChangeError" and words in error["message"], error
     assert group.check() >= 80
+
+
+@pytest.mark.parametrize("asks", ["what cannot be read", pytest.param("a stream that is not read", marks=pytest.mark.soak)])
+def test_a_startpoint_that_waits_holds_up_nothing_else(group: Group, asks: str) -> None:
+    """Versions are kept, files that nothing needs are deleted, and another factor is applied."""
+    for id_ in "ab":
+        group.start(id_, version_interval_s=1.0, factor=2)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    group.send(48)
+    group.await_all()
+    metadata = group.system.metadata_store(group.name)
+    if asks == "what cannot be read":
+        metadata.request(STARTPOINTS, b"of a newer version")
+    else:
+        ssp = SSP(group.system.name, "to-come", 0)
+        StartpointManager(metadata).write_startpoint(ssp, Startpoint(PositionType.EARLIEST))
+    for _ in range(8):
+        group.send(24)
+        group.await_all()
+    group.until(group.is_kept_as_a_whole)
+    group.until(lambda: len(group.state_files() - group.named_files()) <= 8)  # of rounds that run, and the next look
+    with hr.elasticity(group.application()) as elasticity:
+        elasticity.set(1)
+    group.until(lambda: sum(map(len, group.tasks_of().values())) == 8)
+    group.stop_all()
+    group.check()
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.adapters.kafka import positions
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
-from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.adapters.kafka.positions import container_positions
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
@@ -369,6 +369,24 @@ def test_heartbeats_put_no_grant_in_force_again(group: Group) -> None:
     with pytest.raises(RoundFailedError):
         group.attempt(bases[A], 101, 1)
     assert group.leader().grants() == {}
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["no transaction is open", "its leader was killed in one"])
+def test_processors_at_work_keep_a_single_driver_out(group: Group, is_open: bool) -> None:
+    """They have lost their leader, and are about to have another. One that has left is none."""
+    store: Any = begun(group)[0]
+    if is_open:
+        producer = store._coordinator._producer
+        producer.begin_transaction()
+        producer.produce(metadata_topic(group.name), key=b"job/nothing", value=b"1", partition=0)
+        producer.flush(5)
+    processor = group.system.processor_store(group.name)
+    for id_, ago_us in (("a", 20_000_000), ("b", 1_000_000)):
+        processor.publish_processor(id_, {"updated_us": LONG_AFTER_US - ago_us})
+    with pytest.raises(JobHeldError, match="is run by a group, of which these processors work: b"):
+        group.leader().acquire(ALONE, LONG_AFTER_US)
+    processor.publish_processor("b", None)
+    group.leader().acquire(ALONE, LONG_AFTER_US)
 
 
 def test_more_processors_than_a_broker_can_note_are_refused_before_anything_is_written(group: Group) -> None:

@@ -182,7 +182,7 @@ class ProcessorGroup:
         numbers = [number for name in used if (number := number_of(name)) is not None]
         self._highest_version = max(self._highest_version, versions.proposed, versions.active, *numbers)
         run = self._tree.read(self.paths.run, watch=True)
-        pause = self._tree.read(self.paths.pause, watch=True)
+        pause, awaited = self._tree.read(self.paths.pause, watch=True), self._awaited()
         return GroupState(
             members,
             versions,
@@ -191,7 +191,8 @@ class ProcessorGroup:
             self._origin(versions.active) if versions.active else None,
             self._origin(versions.proposed) if versions.proposed > versions.active else None,
             None if run is None or not run.data else decode(GroupRun, run.data, self.paths.run),
-            frozenset(self._awaited()),
+            frozenset(awaited),
+            frozenset(id_ for id_, is_marked in awaited.items() if is_marked),
             None if pause is None or not pause.data else decode(PauseRequest, pause.data, self.paths.pause),
             self.rests() if is_leader and pause is not None and pause.data else {},
         )
@@ -242,11 +243,12 @@ class ProcessorGroup:
         meta = read_meta(node, self.paths.meta(version))
         return ModelOrigin(meta.code, meta.run_id, meta.changed)
 
-    def _awaited(self) -> list[str]:
-        found = []
-        for name in self._tree.children(self.paths.stops):
+    def _awaited(self) -> dict[str, bool]:
+        """The ids that are marked to be waited for, and whether by a leader: a processor has its number in its own mark."""
+        names, found = self._tree.children(self.paths.stops), dict[str, bool]()
+        for name, node in zip(names, self._tree.read_all([f"{self.paths.stops}/{name}" for name in names]), strict=True):
             try:
-                found.append(unescaped(name))
+                found[unescaped(name)] = node is not None and not node.data
             except UnicodeDecodeError:
                 LOG.warning("%s/%s is no processor's mark, and is skipped", self.paths.stops, name)
         return found

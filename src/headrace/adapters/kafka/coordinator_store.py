@@ -92,7 +92,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         if self._system.own_topics.is_initialized(self.application):
-            self._checked_free(self._job_written(), holder, now_us, for_group=False)
+            self._checked_free(self._written(JOB), holder, now_us, for_group=False)
 
     def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         reached("start", 1)
@@ -123,7 +123,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
 
         def write() -> None:
             if self._epoch:  # asked before the id is taken again: one that lives is not fenced
-                self._checked_free(self._job_written(), holder, now_us, for_group=True)
+                self._checked_free(self._written(JOB), holder, now_us, for_group=True)
             self._settle()
             self._epoch = self._number = 1 + self.numbers_used()
             self._grants = (self.grants() or {}) if for_group else None
@@ -214,7 +214,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
                 self._coordinator.close()
 
     def holder(self) -> DriverLease | None:
-        held = Held.found(self._job_written()) if self._system.own_topics.is_initialized(self.application) else None
+        held = Held.found(self._written(JOB))
         return None if held is None else held.holder
 
     def _check_own(self, epoch: int) -> Held:
@@ -222,15 +222,16 @@ class KafkaCoordinatorStore(CoordinatorStore):
             raise fenced(self.application, epoch, self._epoch if self._held is not None else "not held")
         return self._held
 
-    def _job_written(self) -> dict[str, bytes]:
-        """The entries of the job, also those that are not committed yet: a heartbeat in an open transaction, or behind one, is
-        a heartbeat as well."""
-        return entries_of(self._metadata.written(), JOB)
+    def _written(self, namespace: str) -> dict[str, bytes]:
+        """A namespace with what is not committed yet: a heartbeat in an open transaction, or behind one, is a heartbeat as
+        well, and so is what a processor says behind that of a leader which was killed in it."""
+        is_there = self._system.own_topics.is_initialized(self.application)
+        return entries_of(self._metadata.written(), namespace) if is_there else {}
 
     def _still_ours(self) -> dict[str, bytes]:
         """The entries of the job; `FencedError` where another driver has it. Its epoch may be in a transaction that comes
         to nothing: the end of that one is waited for."""
-        stored = self._job_written()
+        stored = self._written(JOB)
         if self._is_anothers(stored) and self._is_anothers(entries_of(self._metadata.refresh(), JOB)):
             raise taken_over(self.application)
         return stored
@@ -379,13 +380,10 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._system.purge(stream, offsets)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        return joined_statuses(self._decoded(STATUS))
+        return joined_statuses(job_entries.decoded(self._read(STATUS)))
 
     def processors(self) -> dict[str, dict[str, Any]]:
-        return self._decoded(PROCESSORS)
-
-    def _decoded(self, namespace: str) -> dict[str, dict[str, Any]]:
-        return {name: msgspec.json.decode(value) for name, value in self._read(namespace).items()}
+        return job_entries.decoded(self._written(PROCESSORS))
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran. Who holds it reads what is decided."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -75,3 +76,8 @@ def plan_entries(model: JobModel, encoded: bytes, before: bytes | None, used: Ma
 def metadata_entries(metadata: Metadata | None) -> list[Entry]:
     """The entries of what goes with a plan."""
     return [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
+
+
+def decoded(entries: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """What is published for people, by name."""
+    return {name: msgspec.json.decode(value) for name, value in entries.items()}

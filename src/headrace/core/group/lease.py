@@ -40,6 +40,10 @@ class Lease:
         """Whether work may begin, or continue, at `now_s`."""
         return self.ends_s is not None and now_s < self.ends_s
 
+    def session_holds(self, now_s: float) -> bool:
+        """Whether the registration may still be there for others, as far as this process knows."""
+        return self.confirmed_s is not None and now_s < self.confirmed_s + self.timeout_s
+
     @property
     def look_interval_s(self) -> float:
         return self.timeout_s * LOOK_SHARE

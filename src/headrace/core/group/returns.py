@@ -45,7 +45,7 @@ def to_await(
 
 def are_to_return(origin: ModelOrigin | None, run_id: str, marked: Collection[str], waited_for: Collection[str]) -> bool:
     """Whether processors that run the plan of `origin` are about to register again. `run_id`: of the run that there is: before
-    it the group was down, and they may come with any code. `marked`: whom this leader has marked as it began; one that marks
+    it the group was down, and they may come with any code. `marked`: whom a leader has marked as it began; one that marks
     itself was stopped in order, as for another code. `waited_for`: those that are not there, and tasks wait for them.
 
     >>> are_to_return(ModelOrigin("code", "run-1"), "run-1", {"a"}, {"a", "b"})

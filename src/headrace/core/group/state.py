@@ -123,8 +123,9 @@ class GroupState:
     """All of it, as one process has read it. `members` by registration; `barrier`: of the version that was proposed last;
     `highest_version`: no number above it was ever used for a proposal, as far as this process has seen; `origin`: of the
     active job model, `proposed_origin`: of the one that was proposed last, where that is another; `awaited`: the ids of
-    processors that are marked to be waited for, see `core.group.returns`; `pause`: the one that was requested last; `rests`:
-    registration to the number of the pause that this processor rests for, as only a leader reads it."""
+    processors that are marked to be waited for, `marked`: those whom a leader has marked, see `core.group.returns`; `pause`:
+    the one that was requested last; `rests`: registration to the number of the pause that this processor rests for, as only a
+    leader reads it."""
 
     members: tuple[GroupMember, ...] = ()
     versions: ModelVersions = ModelVersions()
@@ -134,5 +135,6 @@ class GroupState:
     proposed_origin: ModelOrigin | None = None
     run: GroupRun | None = None
     awaited: frozenset[str] = frozenset()
+    marked: frozenset[str] = frozenset()
     pause: PauseRequest | None = None
     rests: Mapping[int, int] = field(default_factory=dict)

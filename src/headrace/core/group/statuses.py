@@ -89,6 +89,7 @@ def _joined(shares: Mapping[str | None, Status]) -> Status:
         **{name: max(one.get(name, 0) for one in counted) for name in ("round",) if name in last},
         "metrics": {**last.get("metrics", {}), **_rate([one["last_minute"] for one in mine if "last_minute" in one])},
         "ended_by": "",  # of each processor
+        "scale_waits_for": next((why for one in mine if (why := one.get("scale_waits_for"))), ""),  # the leader knows
         "notes": [note for one in mine for note in one.get("notes", ())][-3:],
         "restoring": [task for one in mine for task in one.get("restoring", ())],
         "task_commits": {task: at_us for one in mine for task, at_us in sorted(one.get("task_commits", {}).items())},

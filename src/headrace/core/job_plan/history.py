@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -102,13 +102,19 @@ def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
     changed += [
         (stream, Outcome.REFUSED, seen.counts[stream], found[stream].partitions, error.message)
         for stream, error in sorted(seen.refused.items())
-        if snapshot.refused_before.get(stream) != found[stream].partitions
+        if snapshot.refused_before.get(f"stream {stream}") != partitions_text(found[stream].partitions)
     ]
     for stream, outcome, before, after, why in changed:
         by, was, now = snapshot.requested_by(ChangeKind.EXPANSION, stream), partitions_text(before), partitions_text(after)
         kind, what = ChangeKind.EXPANSION, f"stream {stream}"
         yield Change(snapshot.now_us, kind, what, outcome, draft.job_model.version, by, was, now, why)
     yield from _joined(draft, snapshot)
+
+
+def refused_changes(history: Iterable[Change]) -> dict[str, str]:
+    """Of streams whose last change their readers could not follow, by what the entry is of, what they changed to."""
+    last = {one.what: one for one in history if one.kind is ChangeKind.EXPANSION}
+    return {what: one.after for what, one in last.items() if one.outcome is Outcome.REFUSED}
 
 
 def _joined(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:

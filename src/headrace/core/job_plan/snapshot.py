@@ -91,9 +91,9 @@ class Snapshot:
     `handovers`: by the titles of sub-topologies with `for_each_round`. `epoch`: under which the plan is to be committed; 0 of
     a snapshot that nothing is committed from. `now_us`: the moment.
     `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `requests`: why the plan of a job that
-    runs is made; what startpoints are requested is in `startpoints`. `refused_before`: streams whose change the plan before
-    has refused, with their partitions then. `scales`: those in force, and what is requested of them. `locality`: where
-    tasks have run, of those that have on a cluster or in a group.
+    runs is made; what startpoints are requested is in `startpoints`. `refused_before`: see `history.refused_changes`.
+    `scales`: those in force, and what is requested of them. `locality`: where tasks have run, of those that have on a cluster
+    or in a group.
     """
 
     offsets: Offsets
@@ -114,7 +114,7 @@ class Snapshot:
     handovers: Mapping[str, Handover] = field(default_factory=dict)
     history: frozenset[str] = frozenset()
     requests: tuple[ChangeRequest, ...] = ()
-    refused_before: Mapping[str, int] = field(default_factory=dict)
+    refused_before: Mapping[str, str] = field(default_factory=dict)
     scales: ScaleRequests = field(default_factory=ScaleRequests)
     locality: LocalityInfo = field(default_factory=LocalityInfo)
 

@@ -7,7 +7,6 @@ delays lets a processor commit what the grants do not allow.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from headrace.codec.documents import encode
 from headrace.core.affinity.groupers import LocalityInfo
 from headrace.core.elasticity.recut import Recut
+from headrace.core.elasticity.scales import Waiting
 from headrace.core.group.drafts import GroupDraft, GroupStep, wanted_plan
 from headrace.core.group.grants import holders_of
 from headrace.core.group.leader_steps import LeaderStep, LeaderView, leader_step
@@ -30,10 +30,11 @@ from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.group.group_maintenance import GroupMaintenance
 from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.group.group_planner import GroupPlanner, PlanOrder
+from headrace.driver.group.heartbeat import Heartbeat
 from headrace.driver.group.shown_model import check_shown, show_again
 from headrace.driver.planning.job_plan import JobPlan, Pace
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import FencedError, HeadraceError, UnavailableError
+from headrace.errors import HeadraceError, StreamNotFoundError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.leading import Leading
 from headrace.group.processor_group import ProcessorGroup
@@ -43,7 +44,6 @@ from headrace.model.job_model import JobModel
 from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.group")
-HEARTBEAT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +73,10 @@ class GroupCoordinator:
         self._pauses = GroupPauses(group, self._leading, run.leader, self._store.checkpoints)
         self._merging: tuple[tuple[ChangeRequest, ...], Mapping[str, Recut]] | None = None  # what waits for a pause
         self._plan: JobPlan | None = None  # the one in force; None until this leader has made or read it
+        self._made: GroupDraft | None = None  # the last one that it has made, where that has left it as it is
         self._has_planned = self._has_looked = False
         self._settling = Settling(settings.return_wait_s)
         self._followed_s: float | None = None  # see `to_await`; None: that is decided
-        self._marked = frozenset[str]()  # whom it has marked then
         self._origin: ModelOrigin | None = None  # of the plan in force
         self._awaited: AwaitedRelease | None = None
         self._order: PlanOrder | None = None  # what the proposal was made for
@@ -84,10 +84,9 @@ class GroupCoordinator:
         self._due: tuple[ChangeRequest, ...] = ()  # requests that ask for another plan
         self._epoch = 0
         self._owes_fence = True  # the leader before may have taken grants back, and fenced none
-        self._holding = threading.Lock()  # while held, no heartbeat: the epoch, or the plan, is being written
+        self._heartbeat = Heartbeat(self._store, group, pace.clock_us)
+        self._holding = self._heartbeat.holding
         self._maintenance = GroupMaintenance(plans, files, group.locality, run.leader, self._holding)
-        self._ended = threading.Event()
-        self._failed: BaseException | None = None
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class GroupCoordinator:
         if self.run.bounded and not self.run.targets:
             self.run = replace(self.run, targets=self._plans.ends_of_inputs())
         self._leading.write_run(self.run)
-        threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True).start()
+        self._heartbeat.begin(self._epoch)
 
     def end_run(self) -> None:
         """All of a bounded run is done: every processor may end."""
@@ -117,7 +116,7 @@ class GroupCoordinator:
     def end(self, *, is_last: bool) -> None:
         """Lead no more; this processor may lead again later. `is_last`: no other processor is there. Then, and where the run
         has ended for all, the application is given back."""
-        self._ended.set()
+        self._heartbeat.end()
         with self._holding:
             self._requests.end_preparation()
             try:
@@ -128,18 +127,6 @@ class GroupCoordinator:
             finally:
                 self._store.step_down(self._epoch)
 
-    def _beat(self) -> None:
-        while not self._ended.wait(HEARTBEAT_S):
-            try:
-                with self._holding:
-                    if not self._ended.is_set():
-                        self._store.heartbeat(self._epoch, self._pace.clock_us())
-            except FencedError as error:
-                self._failed = error
-                return
-            except Exception as error:
-                LOG.warning("heartbeat: %s", getattr(error, "message", error))
-
     def check(self) -> None:
         """`FencedError` where another processor has taken the application."""
         with self._holding:
@@ -149,6 +136,11 @@ class GroupCoordinator:
     def _own_origin(self) -> ModelOrigin:
         """Of plans that this leader makes."""
         return ModelOrigin(self._settings.code, self.run.id)
+
+    @property
+    def waiting_scales(self) -> Mapping[str, Waiting]:
+        """By the titles of sub-topologies, those whose change waits for tasks to come together."""
+        return {} if self._plan is None else self._requests.waiting
 
     @property
     def is_changing(self) -> bool:
@@ -164,14 +156,13 @@ class GroupCoordinator:
 
     def look(self, state: GroupState, runners: Collection[SubTopologyRunner], now_s: float) -> None:
         """Do what `state` asks for. `runners`: those of this process, which know what all processors have committed."""
-        if self._failed is not None:
-            raise self._failed
+        self._heartbeat.check()
         model, self._origin = self._store.job_model(), self._plans.origin() or state.origin
         holders = frozenset[str]() if model is None else holders_of(model)
         state = self._with_awaited(state, holders)
         self._fence_those_that_left(state)
         if self._has_planned and self._plan is None:  # what has left may hold it back until it is fenced
-            self._planned(self._plans.loaded(self._store, self._epoch, None))
+            self._load(now_s)
         self._settling = self._settling.with_look(state.members, state.awaited, holders, now_s)
         self._leading.forget_awaited(self._settling.given_up)
         self._pauses.withdraw_left_over(state)
@@ -210,11 +201,11 @@ class GroupCoordinator:
             return state
         grants, timeout_s, forgets = self._store.grants() or {}, self._group.lease.timeout_s, self._forgets
         awaited = to_await(state, holders, grants, followed_s=self._followed_s, timeout_s=timeout_s, forgets=forgets)
-        self._marked = awaited - state.awaited
-        self._leading.await_return(self._marked)
+        marked = awaited - state.awaited
+        self._leading.await_return(marked)
         self._leading.forget_awaited(state.awaited - awaited)
         self._followed_s = None
-        return replace(state, awaited=awaited)
+        return replace(state, awaited=awaited, marked=state.marked | marked)
 
     @property
     def _forgets(self) -> bool:
@@ -307,7 +298,7 @@ class GroupCoordinator:
                 LOG.info("processors %s get new grants", ", ".join(sorted(made.ungranted)))
                 with self._taking_back():
                     self._plans.grant(order, made.ungranted)
-            self._due, self._has_planned, self._plan = (), True, None
+            self._due, self._has_planned, self._plan, self._made = (), True, None, made
             return True
         number = order.wanted.shape.version
         origin = replace(order.origin, changed=tuple(sorted(made.changed)))
@@ -329,7 +320,7 @@ class GroupCoordinator:
         wanted = wanted_plan(replace(state, origin=self._origin), model, self._settling, number, forgets=forgets)
         if wanted is None:
             return None
-        if wanted.of_other_code and are_to_return(self._origin, self.run.id, self._marked, waited_for):
+        if wanted.of_other_code and are_to_return(self._origin, self.run.id, state.marked, waited_for):
             LOG.info("no job model is made for other code yet: processors %s may return", ", ".join(sorted(waited_for)))
             return None
         locality = LocalityInfo() if forgets else self._group.locality.read_processor_locality()
@@ -352,7 +343,7 @@ class GroupCoordinator:
         if late:
             LOG.warning("registrations %s have not released their tasks in time: they are fenced", sorted(late))
         reached("group", 5)
-        began_s = time.monotonic()
+        began_s, self._made = time.monotonic(), None
         try:
             with self._taking_back():
                 plan, changed = self._plans.commit(order, self._changed)
@@ -388,8 +379,17 @@ class GroupCoordinator:
         self._leading.abandon(proposed)
 
     def _planned(self, plan: JobPlan) -> None:
-        """This plan is in force."""
-        self._has_planned, self._plan, self._merging = True, plan, None
+        """This plan is in force. Where it cannot be begun it is loaded at the next look."""
+        self._has_planned, self._plan, self._merging = True, None, None
         self._pauses.planned(time.monotonic())
         self._maintenance.planned(plan, self._pace.clock_us, self._pauses.pause_of)
         self._requests.begin(plan, time.monotonic())
+        self._plan = plan
+
+    def _load(self, now_s: float) -> None:
+        """Begin with the plan in force. Where a stream that it needs is missing another is made, which creates it."""
+        try:
+            self._planned(self._plans.to_lead(self._epoch, self._made))
+        except StreamNotFoundError as error:
+            LOG.warning("job model in force: %s", error.message)
+            self._settling = self._settling.again(now_s)

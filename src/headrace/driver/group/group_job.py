@@ -165,7 +165,7 @@ class GroupJob(RunningJob):
             self._say_what_it_waits_for()
             self._rounds.publish_end()
             coordinator, rounds = self._coordinator, self._rounds
-            leads = coordinator is not None
+            leads = coordinator is not None and self._group.lease.holds(self._group.now_s())
             if rounds.has_seen_model:
                 self._presence.show(leads=leads, waiting_for=rounds.waits_for, now_us=self._pace.clock_us())
             due_in_s = None if coordinator is None else coordinator.due_in_s(time.monotonic())
@@ -285,6 +285,7 @@ class GroupJob(RunningJob):
             coordinator.check()  # one that was replaced may have read another's plan: then that is what there is to say
             raise
         self._rounds.say_who_leads()
+        self._rounds.show_waiting(coordinator.waiting_scales)
         if time.monotonic() - self._tidied_s >= TIDY_S:
             self._tidied_s = time.monotonic()
             coordinator.tidy()

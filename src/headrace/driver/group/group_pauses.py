@@ -73,7 +73,7 @@ class GroupPauses:
 
     def planned(self, now_s: float) -> None:
         """Another plan is in force: at first rounds are to begin."""
-        self._cut_from_s = now_s + CUT_EVERY_S
+        self._cut_from_s = max(self._cut_from_s, now_s + CUT_EVERY_S)
 
     # --- what it is for ---------------------------------------------------------------------------------------------
 

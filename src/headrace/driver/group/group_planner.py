@@ -11,8 +11,9 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.codec.job_records import origin_entry, plan_origin_of, startpoints_of, stored_operators
+from headrace.codec.job_records import origin_entry, plan_origin_of, scales_of, startpoints_of, stored_operators
 from headrace.core.affinity.groupers import LocalityInfo
+from headrace.core.elasticity.scales import decided
 from headrace.core.group.drafts import GroupDraft, WantedPlan, group_draft
 from headrace.core.group.grants import GroupChange, after_change, known_to_have_begun, lanes_of, processor_tasks
 from headrace.core.group.state import ModelOrigin
@@ -20,7 +21,7 @@ from headrace.core.job_plan.planner import planned
 from headrace.core.job_plan.programs import programs_of
 from headrace.core.topology.sub_topologies import sub_topologies_of, watched_streams
 from headrace.driver.planning.job_plan import JobPlan
-from headrace.driver.planning.job_planner import JobPlanner, uncollected, with_limits
+from headrace.driver.planning.job_planner import JobPlanner, uncollected, with_limits, with_seen
 from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import UnavailableError
@@ -143,6 +144,16 @@ class GroupPlanner:
                     ends = system.high_watermarks(source.stream)
                     found |= {str(SSP(system.name, source.stream, number)): end for number, end in ends.items()}
         return found
+
+    def to_lead(self, epoch: int, made: GroupDraft | None) -> JobPlan:
+        """The plan in force, as a leader goes by it. `made`: the last one that it has made, which has left that as it is; None
+        where there is none: what waits is looked up then."""
+        backend = self.planner.backend
+        plan = self.loaded(backend.store, epoch, None)
+        if made is not None:
+            return with_seen(plan, made.draft, made.snapshot.streams)
+        asked = scales_of(backend.system.metadata_store(self.planner.topology.application))
+        return replace(plan, waiting_scales=decided(plan.scale_terms, asked, plan.model, plan.checkpoints).waiting)
 
     def loaded(self, store: JobReader, epoch: int, processor_id: str | None) -> JobPlan:
         """The plan in force, for rounds of one processor under its grant `epoch`. Streams that are written have as many

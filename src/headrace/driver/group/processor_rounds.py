@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.affinity.arrivals import arrivals
+from headrace.core.elasticity.scales import Waiting
 from headrace.core.group.grants import Grant, holders_of, portion_of, processor_tasks
 from headrace.core.group.membership import leader_of
 from headrace.core.group.pauses import pause_to_keep
@@ -325,6 +326,10 @@ class ProcessorRounds:
         plan = self._loaded(0, "")
         self._backend.processor_store.begin(0, plan.model, "")
         self._run(plan)
+
+    def show_waiting(self, scales: Mapping[str, Waiting]) -> None:
+        """Have the status say which changes of scale wait: the leader alone decides them."""
+        self._watch.waiting = scales
 
     def _counted_before(self) -> Mapping[str, Mapping[str, Any]]:
         """What this processor has published as another process of the same run; it is for eyes, and no reason not to begin."""

@@ -84,6 +84,22 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def with_seen(plan: JobPlan, draft: Draft, streams: Mapping[str, StreamDescription]) -> JobPlan:
+    """The plan with what only the process knows that has made `draft` of these streams: the same plan, or one that leaves it as
+    it is."""
+    watched = watched_streams(draft.terms.subs, draft.terms.dead_letter_stream)
+    return replace(
+        plan,
+        notes=draft.notes,
+        refused=draft.streams.refused,
+        found_counts={**plan.found_counts, **{name: streams[name].partitions for name in watched if name in streams}},
+        startpoint_requests=draft.waiting,
+        waiting_scales=draft.scaling.waiting,
+        locations=draft.terms.locations,
+        rewound=frozenset(draft.rewound.versions),
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlanner:
     """Plans one application on its system: at the start, and whenever its streams or its requests have changed.
@@ -139,8 +155,7 @@ class JobPlanner:
         reached("start", 6)
         elsewhere = None if self.backend.elsewhere is None else self.backend.elsewhere.requests()
         snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
-        refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
-        snapshot = replace(snapshot, requests=(*requests, *snapshot.requests), refused_before=refused)
+        snapshot = replace(snapshot, requests=(*requests, *snapshot.requests))
         return planned(terms, snapshot, [_timed(step, scales_ns) if step is scales else step for step in STEPS]), snapshot
 
     def commit(self, draft: Draft, snapshot: Snapshot, change: GroupChange | None = None) -> JobPlan:
@@ -173,19 +188,8 @@ class JobPlanner:
             store.write_metadata(snapshot.epoch, SCALES, {}, done=draft.scaling.settled)
         for note in draft.applied:
             self.log(note)
-        watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
         there = {**existing, **snapshot.streams}  # also of streams whose change is refused: what was seen of them
-        return replace(
-            self._loaded(draft.terms, programs, snapshot.epoch),
-            notes=draft.notes,
-            refused=draft.streams.refused,
-            found_counts={name: there[name].partitions for name in watched if name in there},
-            startpoint_requests=draft.waiting,
-            changes=draft.changes,
-            waiting_scales=draft.scaling.waiting,
-            locations=draft.terms.locations,
-            rewound=frozenset(draft.rewound.versions),
-        )
+        return replace(with_seen(self._loaded(draft.terms, programs, snapshot.epoch), draft, there), changes=draft.changes)
 
     def _loaded(self, terms: PlanTerms, programs: Mapping[str | None, Program], epoch: int) -> JobPlan:
         store, metadata = self.backend.store, self.backend.system.metadata_store(self.topology.application)

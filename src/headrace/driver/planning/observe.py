@@ -13,6 +13,7 @@ from headrace.codec.job_records import (
     PARTITION_CHECKS,
     cuts_of,
     expanders_of,
+    history_of,
     rewinds_of,
     scales_of,
     startpoints_of,
@@ -21,6 +22,7 @@ from headrace.codec.job_records import (
 )
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import PlanTerms
+from headrace.core.job_plan.history import refused_changes
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import counts_before
 from headrace.core.rounds.for_each_round import Handover
@@ -138,6 +140,7 @@ def observe(
             for (stream, count), by in sorted(expanders.items())
             if stream in streams and streams[stream].partitions == count
         ),
+        refused_before=refused_changes(history_of(metadata, lambda error: None).values()),
         scales=scales_of(metadata),
         locality=StoredLocality(metadata).read_processor_locality(),
     )

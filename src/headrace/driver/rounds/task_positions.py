@@ -95,7 +95,7 @@ class TaskPositions:
 
     def inherit_from(self, before: TaskPositions, *, continues: bool) -> None:
         """Carry over the idle times of partitions whose position did not change; and what was learned of the event time above,
-        where nothing of the job is set back (`continues`): what is read again is older."""
+        where nothing of the job is set back (`continues`): records that are read again are older."""
         now, then = self.positions(), before.positions()
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
         self._claims = before._claims if continues else ()
