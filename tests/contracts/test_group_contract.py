@@ -134,6 +134,17 @@ def test_who_stops_in_order_leaves_a_mark_until_it_is_there_again(groups: Any) -
     assert first.state().awaited == frozenset(HOSTILE) - {"a/b", ".."}
 
 
+def test_a_mark_says_whether_a_leader_has_made_it(groups: Any) -> None:
+    (first, _), (second, _) = groups(), groups()
+    first.register(registration("a"))
+    for id_ in "bc":
+        second.register(registration(id_))
+        second.leave()
+    leading(first).await_return(["c", "d", "/"])
+    state = second.state()
+    assert state.awaited == {"b", "c", "d", "/"} and state.marked == {"d", "/"}, "whose own mark is there keeps that"
+
+
 def test_who_dies_leaves_none(zookeeper: Any, pair: Any) -> None:
     first, _, _second, other = pair
     zookeeper.expire(other)
