@@ -12,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.kafka import coordinator
+from headrace.adapters.kafka.system import open_system
 from headrace.driver import system_wait
 from headrace.errors import UnavailableError
 from headrace.testing import KafkaServer
@@ -122,6 +123,20 @@ def test_a_start_waits_once_for_a_broker_that_does_not_come(
     finally:
         broker.restart()
     assert sum(record.message.startswith("waiting to ") for record in caplog.records) == 1
+
+
+def test_whoever_asks_hears_that_it_cannot_be_reached(broker: KafkaServer) -> None:
+    """librdkafka says so once, as long as nothing changes."""
+    with open_system(f"kafka://{broker.bootstrap}", {"wait.s": "1"}) as system:
+        system.create_stream("asked", 1)
+        broker.kill()
+        try:
+            for ask in (system.end_offsets, system.describe_stream, system.end_offsets):
+                with pytest.raises(UnavailableError, match=r"cannot reach Kafka at 127\.0\.0\.1:\d+: connection refused"):
+                    ask("asked")
+        finally:
+            broker.restart()
+        waited(lambda: system.end_offsets("asked") == {0: 0})
 
 
 def test_a_job_whose_broker_is_dead_stops_soon_and_cleanly(broker: KafkaServer, tmp_path: Path) -> None:

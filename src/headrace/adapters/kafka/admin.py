@@ -112,10 +112,11 @@ class Admin:
         """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
         began_s = said_s = time.monotonic()
         said = ""
-        self._heard.error = None
         while True:
             try:
-                return ask()
+                found = ask()
+                self._heard.error = None  # not before: what stays as it is is heard once
+                return found
             except KafkaException as error:
                 cause = error.args[0]
             now_s = time.monotonic()
