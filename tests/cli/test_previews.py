@@ -63,7 +63,10 @@ def test_a_program_beside_settings_of_a_group_is_previewed_alone(place: Path, mo
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         settings = f'coordinator = "zookeeper://127.0.0.1:1/shop"\nmetrics_address = "{address}"\n'
         (place / "headrace.toml").write_text(settings, encoding="utf-8")
-        assert {record.stream for record in load_app("shop.py").preview(6)} == {"per-shop-out"}
+        try:
+            assert {record.stream for record in load_app("shop.py").preview(6)} == {"per-shop-out"}
+        finally:
+            (place / "headrace.toml").unlink()  # others use the place, too
 
 
 def test_nothing_of_the_users_is_changed(app: hr.App, place: Path) -> None:
