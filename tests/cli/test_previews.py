@@ -57,16 +57,14 @@ def test_of_an_application_each_output_is_shown(place: Path, monkeypatch: pytest
     assert {record.key: record.value for record in found} == {"shop-0": 2, "shop-1": 2, "shop-2": 2}
 
 
-def test_a_program_beside_settings_of_a_group_is_previewed_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
+def test_a_program_beside_settings_of_a_group_is_previewed_alone(place: Path, tmp_path: Path) -> None:
+    program = (place / "shop.py").read_text().replace("log:./data", f"log:{place / 'data'}")
+    (tmp_path / "shop.py").write_text(program, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as taken:  # as by the job, which runs
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         settings = f'coordinator = "zookeeper://127.0.0.1:1/shop"\nmetrics_address = "{address}"\n'
-        (place / "headrace.toml").write_text(settings, encoding="utf-8")
-        try:
-            assert {record.stream for record in load_app("shop.py").preview(6)} == {"per-shop-out"}
-        finally:
-            (place / "headrace.toml").unlink()  # others use the place, too
+        (tmp_path / "headrace.toml").write_text(settings, encoding="utf-8")
+        assert {record.stream for record in load_app(str(tmp_path / "shop.py")).preview(6)} == {"per-shop-out"}
 
 
 def test_nothing_of_the_users_is_changed(app: hr.App, place: Path) -> None:
