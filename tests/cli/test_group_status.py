@@ -46,3 +46,16 @@ def test_of_one_task_that_waits_the_words_are_of_one() -> None:
     by_processor, reported = {"a": 1, "b": 2}, dict[str, Any](processors={})
     first, second = job_documents._waiting_for_processors(by_processor, reported)
     assert first.startswith("1 task waits for processor a") and second.startswith("2 tasks wait for processor b")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"host": "h", "pid": 17, "waiting_for": "ZooKeeper"}, "none leads: process 17 on h, which led, waits for ZooKeeper"),
+        ({"host": "h", "pid": 18, "waiting_for": ""}, "process 17 on h, which led, is lost, another will lead"),
+    ],
+)
+def test_a_leader_that_is_there_and_does_not_lead_is_not_lost(there: dict[str, Any], said: str) -> None:
+    holder = {"host": "h", "pid": 17, "silent_s": 95.0, "alive": False}
+    found = {"holder": holder, "running": True, "working_processors": ["a", "b"], "processors": {"a": there}}
+    assert jobs._state_text(found) == f"running: processors a, b of its group; {said}"

@@ -11,7 +11,11 @@ import pytest
 
 import headrace as hr
 from headrace.cli.app_loading import load_app
+from headrace.client.startpoint_manager import StartpointManager
+from headrace.codec.job_records import STARTPOINTS
 from headrace.errors import ConfigError, SetupError, StreamNotFoundError
+from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.streams import SSP
 
 
 @pytest.fixture
@@ -62,9 +66,24 @@ def test_a_program_beside_settings_of_a_group_is_previewed_alone(place: Path, tm
     (tmp_path / "shop.py").write_text(program, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as taken:  # as by the job, which runs
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        settings = f'coordinator = "zookeeper://127.0.0.1:1/shop"\nmetrics_address = "{address}"\n'
+        settings = f'coordinator = "zookeeper://127.0.0.1:1/shop"\nprocessor_id = "a"\nmetrics_address = "{address}"\n'
         (tmp_path / "headrace.toml").write_text(settings, encoding="utf-8")
         assert {record.stream for record in load_app(str(tmp_path / "shop.py")).preview(6)} == {"per-shop-out"}
+
+
+@pytest.mark.parametrize("store", ["elsewhere", "data"])
+def test_a_request_for_a_startpoint_waits_for_the_job(tmp_path: Path, store: str) -> None:
+    data, url = f"log:{tmp_path / 'data'}", f"log:{tmp_path / store}"
+    app = hr.App("looking", system=data, startpoint_metadata_store=url)
+    app.stream("in", key=hr.String(), value=hr.Long()).map_values(lambda one: one.value, value=hr.Long()).to("out")
+    with hr.open_system(data) as system, hr.open_system(url) as there:
+        system.create_stream("in", 1)
+        system.produce("in", [("k", 1)] * 5, hr.String(), hr.Long())
+        manager = StartpointManager(system.metadata_store("looking"), there.metadata_store("looking"))
+        manager.write_startpoint(SSP(system.name, "in", 0), Startpoint(PositionType.EARLIEST))
+    assert len(list(app.preview(3))) == 3
+    with hr.open_system(url) as there:
+        assert len(there.metadata_store("looking").requests(STARTPOINTS)) == 1
 
 
 def test_nothing_of_the_users_is_changed(app: hr.App, place: Path) -> None:

@@ -353,9 +353,9 @@ def test_a_plan_that_could_not_be_begun_is_begun_later(led: Of, step: GroupStep)
         one.await_proposal()
     leader: Any = one.leader
     leader._maintenance.planned = MagicMock(side_effect=[unanswered(), None, None, None])
-    leader._requests.begin = MagicMock()
+    leader._requests.begin, leader._pauses.end = MagicMock(), MagicMock()
     one.look(5)
-    assert one.unanswered == 1 and leader._requests.begin.called
+    assert one.unanswered == 1 and leader._requests.begin.called and leader._pauses.end.called
 
 
 def test_a_plan_of_which_a_stream_is_missing_is_followed_by_one_that_creates_it(led: Of) -> None:

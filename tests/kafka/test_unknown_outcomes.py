@@ -240,6 +240,21 @@ def test_one_that_sleeps_as_it_starts_leaves_the_application_to_who_has_started_
     assert holder is not None and holder.run_id == ALONE.run_id
 
 
+def test_a_leader_that_could_not_start_beside_another_driver_leads_once_that_has_ended(group: Group) -> None:
+    leader: Any = group.leader()
+    other, taken = group.leader(), list[int]()
+
+    def start_other() -> None:
+        taken.append(other.acquire(ALONE, 1))
+
+    with failing(leader, 1, committed=False, then=start_other), pytest.raises(JobHeldError):
+        leader.acquire(FIRST, 1, for_group=True)
+    with pytest.raises(JobHeldError):
+        leader.acquire(FIRST, 2, for_group=True)
+    other.release(other.acquire(ALONE, 3))  # it has planned again, and ends
+    assert leader.acquire(FIRST, 4, for_group=True) > taken[0]
+
+
 def test_a_driver_lives_though_one_who_put_back_dead_letters_was_killed(group: Group) -> None:
     """The transaction of the killed one is open, and the driver's heartbeats are behind it."""
     store = group.leader()

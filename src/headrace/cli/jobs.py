@@ -151,13 +151,23 @@ def _state_text(found: Mapping[str, Any]) -> str:
     if holder is not None and holder["alive"]:
         return f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     if found["running"]:
-        lost = f"{process}, which led, is lost" if process else "none leads"
-        return f"running: processors {', '.join(found['working_processors'])} of its group; {lost}, another will lead"
+        return f"running: processors {', '.join(found['working_processors'])} of its group; {_who_leads(found, process)}"
     if not process:
         return "not running"
     if any(sub.get("processors") for sub in found["sub_topologies"].values()):
         return f"not running: no processor of the group is at work; {process} was its leader"
     return f"not running: {process} ended, or is stopped, without releasing the job"
+
+
+def _who_leads(found: Mapping[str, Any], process: str) -> str:
+    """Of a group whose leader has not been heard of lately: `process`, empty where there is none."""
+    holder = found["holder"]
+    if holder is None:
+        return "none leads, another will lead"
+    for one in found.get("processors", {}).values():
+        if (one["host"], one["pid"]) == (holder["host"], holder["pid"]):
+            return f"none leads: {process}, which led, waits for {one['waiting_for'] or 'its turn'}"
+    return f"{process}, which led, is lost, another will lead"
 
 
 def _print_status(found: dict[str, Any]) -> None:

@@ -144,7 +144,10 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
         state_uri=str(folder / "state"),
         dead_letter_stream=_FAILED,
         coordinator=None,
+        processor_id=None,
+        startpoint_metadata_store=None,
         metrics_address=None,
+        traces="off",
         containers=None,
         own_values={},  # of sub-topologies that this part may not have
         max_records_per_round=2 * TABLE_RECORDS_MAX,  # a table is there before what looks it up

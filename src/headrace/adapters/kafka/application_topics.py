@@ -19,7 +19,7 @@ from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet, reader, received
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import PIECE_BYTES, checkpoint_topic, entries_of, metadata_topic, records_of
+from headrace.adapters.kafka.names import PIECE_BYTES, checkpoint_topic, entries_of, entry_key, metadata_topic, records_of
 from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
 from headrace.ports import MetadataStore
 
@@ -60,6 +60,7 @@ class ApplicationTopics:
         self._metadata: dict[str, CompactedTopic] = {}
         self._writing = threading.Lock()
         self._producer: Producer | None = None
+        self._large: dict[str, dict[bytes, bytes]] = {}  # by application the records of values in pieces, as written last
 
     def close(self) -> None:
         with self._lock:
@@ -102,13 +103,15 @@ class ApplicationTopics:
         """Write metadata records outside of the coordinator: not in a transaction, durable when this returns. None deletes.
         Where it raises, some may be written. The producer is kept: a new one takes longer than all the rest. Not an
         idempotent one, which would wait for its number."""
-        has_pieces = any(value is None or len(value) > PIECE_BYTES for value in entries.values())
-        there = self.metadata(application).refresh(wait=False) if has_pieces else {}
-        records = [record for name, value in entries.items() for record in records_of(namespace, name, value, there)]
-        messages: list[Message] = [(value, key, 0, 0, None) for key, value in records]
+        keys = {entry_key(namespace, name): value for name, value in entries.items()}
         failed: list[KafkaError] = []
         with self._writing:
             began_s = time.monotonic()
+            there, known = self._there(application, keys), self._large[application]
+            records = [record for name, value in entries.items() for record in records_of(namespace, name, value, there)]
+            messages: list[Message] = [(value, key, 0, 0, None) for key, value in records]
+            for key in keys:  # until it is known to be written
+                known.pop(key, None)
             producer = self._producer = self._producer or self._new_producer()
             try:
                 produce_all(producer, metadata_topic(application), messages, failed, self._wait_s)
@@ -120,6 +123,8 @@ class ApplicationTopics:
             if failed or unanswered:
                 producer.purge()  # what has failed is not written later
                 self._producer = None
+            else:
+                known |= {key: one for key, one in records if one is not None and len(keys.get(key) or b"") > PIECE_BYTES}
         if failed or unanswered:
             failure = failed[0].str() if failed else "no answer"
             names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
@@ -128,6 +133,14 @@ class ApplicationTopics:
                 f"{self._connection.secrets.cleaned(failure)}",
                 f"is the broker at {self._connection.servers} up, and may this user write there?",
             )
+
+    def _there(self, application: str, keys: Mapping[bytes, bytes | None]) -> Mapping[bytes, bytes]:
+        """What there is of the values of these keys, where one is deleted, or is or was in pieces: as this process has written
+        it last. Else it is read, also behind a transaction that is open: these records are in none."""
+        known = self._large.setdefault(application, {})
+        if any(value is None or (len(value) > PIECE_BYTES and key not in known) for key, value in keys.items()):
+            return self.metadata(application).written()
+        return {key: known[key] for key in keys if key in known}
 
     def _new_producer(self) -> Producer:
         settings = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(self._wait_s * 1000)}

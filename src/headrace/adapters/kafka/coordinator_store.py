@@ -109,8 +109,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
             return self._new_epoch(holder, since_us, now_us, for_group)
         except BaseException as error:  # the next driver need not wait until the heartbeat is old
             try:
-                if not isinstance(error, JobHeldError):  # then it is another's
-                    self.release(self._epoch)
+                # of one that another has there is nothing to release
+                (self.step_down if isinstance(error, JobHeldError) else self.release)(self._epoch)
             except StorageError as error:
                 LOG.warning("could not release application %r: %s", self.application, error)
             finally:

@@ -352,9 +352,9 @@ class GroupCoordinator:
             self._abandon(awaited.version, now_s)
             raise
         reached("group", 6)
-        self._awaited, self._due = None, ()
+        self._awaited, self._due, self._plan = None, (), None
+        self._pauses.end()  # whatever comes of the rest: the tasks that it is for may be there no more
         self._planned(plan)
-        self._pauses.end()
         seconds = time.monotonic() - began_s
         who = ", ".join(sorted(changed)) or "none"
         self._say(f"job model {plan.model.version} is in force after {seconds:.2f} s; processors that it changes: {who}")
