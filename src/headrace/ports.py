@@ -337,6 +337,11 @@ class CoordinatorStore(JobReader, Protocol):
         group, put in force with it. Before this returns the store has recorded the lanes that the model uses, for `lanes_used`
         (protocol.md 7)."""
 
+    def replaced_files(self) -> frozenset[str]:
+        """The state files of checkpoints that others have followed, which `checkpoints` may never have given, as was read since
+        the last call, or the first one. Empty where all commits are of one process: it knows them."""
+        return frozenset()
+
     def write_metadata(
         self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
     ) -> None:

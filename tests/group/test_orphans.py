@@ -53,6 +53,17 @@ def test_what_a_processor_has_written_and_not_committed_stays_while_its_grant_is
     assert killed.name not in files.list("app")
 
 
+def test_what_newer_checkpoints_do_not_name_is_deleted_but_what_others_do_or_a_version(tmp_path: Path) -> None:
+    files = StateFiles(str(tmp_path))
+    current, kept, shared, gone = (written(files, 5, number) for number in range(1, 5))
+    garbage = StateGarbage(files, "app")
+    garbage.committed(None, [checkpoint(current)])
+    garbage.committed("by", [checkpoint(shared)])
+    garbage.hold([checkpoint(kept)])
+    garbage.delete_replaced({one.name for one in (current, kept, shared, gone)})
+    assert set(files.list("app")) == {current.name, kept.name, shared.name}
+
+
 def test_a_leader_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
     files = StateFiles(str(tmp_path))
     left = written(files, 4)

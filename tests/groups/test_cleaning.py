@@ -4,6 +4,7 @@ and what ZooKeeper has of tasks and job models."""
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -37,6 +38,21 @@ def test_what_killed_rounds_have_written_is_deleted(group: Group) -> None:
     group.until(lambda: not left & group.state_files())
     group.stop_all()
     assert group.check() >= 80
+
+
+def test_files_that_came_and_went_between_two_looks_of_the_leader_are_deleted(group: Group) -> None:
+    """As long as no grant changes: none of them is ever in a checkpoint that it reads."""
+    for id_ in "ab":
+        group.start(id_)
+        group.await_shares(*"ab"[: "ab".index(id_) + 1])
+    for _ in range(40):
+        group.send(24)
+        time.sleep(0.3)
+    group.await_all()
+    group.until(lambda: not group.state_files() - group.named_files())
+    group.until(lambda: not group.named_files() - group.state_files())
+    group.stop_all()
+    assert group.check() >= 960
 
 
 def test_a_new_leader_deletes_no_file_that_another_has_written_and_not_committed(group: Group) -> None:

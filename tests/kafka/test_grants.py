@@ -27,7 +27,7 @@ from headrace.errors import (
     RoundFailedError,
     UnavailableError,
 )
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -127,6 +127,30 @@ def test_processors_commit_under_their_grants_whoever_leads(group: Group) -> Non
     assert successor.checkpoints()[A] == made
     successor.heartbeat(later, 2)
     group.commit(made, 101, 3)
+
+
+def test_the_files_of_checkpoints_that_came_and_went_are_told_once(group: Group) -> None:
+    """A leader looks from time to time; between two looks a processor makes files, and folds them into another one."""
+
+    def commit(grant: int, number: int, *names: str) -> None:
+        nonlocal made
+        attempt, later = group.attempt(made, grant, number)
+        attempt.begin()
+        made = replace(later, head=Head(number, tuple(StateFile(one, StateFileKind.DELTA, 1, 1, "c") for one in names)))
+        group.finish(attempt, made)
+
+    store, _, bases = begun(group)
+    made = bases[A]
+    assert store.replaced_files() == frozenset()
+    commit(101, 1, "a")
+    commit(101, 2, "a", "b")
+    commit(101, 3, "c")
+    assert store.checkpoints()[A] == made
+    assert store.replaced_files() == {"a", "b"} and store.replaced_files() == frozenset()
+    commit(101, 4, "c", "d")
+    commit(101, 5, "e")
+    store.checkpoints()
+    assert store.replaced_files() == {"c", "d"}
 
 
 def test_a_leader_that_was_replaced_writes_nothing(group: Group) -> None:

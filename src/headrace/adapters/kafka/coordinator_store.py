@@ -51,7 +51,7 @@ from headrace.adapters.kafka.positions import (
     positions_of,
     waited_for,
 )
-from headrace.adapters.kafka.stored_checkpoints import refreshed, stored_checkpoints
+from headrace.adapters.kafka.stored_checkpoints import CheckpointTopic, refreshed, stored_checkpoints
 from headrace.codec.documents import decode_job_model, encode
 from headrace.codec.job_records import STATE_ID
 from headrace.core.group.grants import Grants, holders_of
@@ -79,7 +79,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._timeout_ms, self._exactly_once = timeout_ms, exactly_once
         self._deadline: Deadline = system.deadline
         self._metadata = CompactedTopic(self._client, metadata_topic(application), self._deadline)
-        self._checkpoints: CompactedTopic = system.checkpoint_reader(application)
+        self._checkpoints: CheckpointTopic = system.checkpoint_reader(application)
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._deadline)
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = self._number = 0  # the highest number of all that this store has given
@@ -109,7 +109,6 @@ class KafkaCoordinatorStore(CoordinatorStore):
             return self._new_epoch(holder, since_us, now_us, for_group)
         except BaseException as error:  # the next driver need not wait until the heartbeat is old
             try:
-                # of one that another has there is nothing to release
                 (self.step_down if isinstance(error, JobHeldError) else self.release)(self._epoch)
             except StorageError as error:
                 LOG.warning("could not release application %r: %s", self.application, error)
@@ -343,6 +342,9 @@ class KafkaCoordinatorStore(CoordinatorStore):
         except StorageError:
             self._still_ours()  # or they are of the job model of who took over in between
             raise
+
+    def replaced_files(self) -> frozenset[str]:
+        return self._checkpoints.replaced_files()
 
     def forget(self, epoch: int) -> None:
         """Plan, checkpoints and named values go in one transaction; then the topics, which no transaction deletes."""

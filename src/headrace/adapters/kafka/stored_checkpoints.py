@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.codec.documents import decode, decode_checkpoint
@@ -15,6 +16,26 @@ from headrace.model.tasks import TaskName
 
 OTHERS_S = 5.0  # for so long one of a group waits for the transactions of other processors to end
 _SORT_KEY = attrgetter("sort_key")
+
+
+class CheckpointTopic(CompactedTopic):
+    """The topic of an application's checkpoints. Who asks for the files that are replaced is told of those of every checkpoint
+    that is read: of one too that others have followed since the last look."""
+
+    _replaced: set[str] | None = None  # None: nobody has asked
+
+    def replaced_files(self) -> frozenset[str]:
+        """The state files of checkpoints that others have taken the place of, as was read since the last call, or the first."""
+        with self._lock:
+            found, self._replaced = self._replaced or set(), set()
+        return frozenset(found)
+
+    def _take(self, message: Any) -> None:
+        before = self._values.get(message.key())
+        if self._replaced is not None and before is not None and message.value() is not None:
+            head = decode_checkpoint(before, f"checkpoint of task {message.key().decode()!r}").head
+            self._replaced.update(file.name for file in (() if head is None else head.files))
+        super()._take(message)
 
 
 def refreshed(topic: CompactedTopic, *, in_group: bool, wait: bool = True) -> dict[bytes, bytes]:

@@ -17,13 +17,13 @@ from headrace.adapters.common.offset_resolver import StreamConsumer, ranges_to_r
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
-from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, dead_letters_id, metadata_topic
 from headrace.adapters.kafka.processor_store import KafkaProcessorStore
+from headrace.adapters.kafka.stored_checkpoints import CheckpointTopic
 from headrace.adapters.kafka.topic_expansion import expanded
 from headrace.core.job_plan.growth_rules import check_expansion
 from headrace.core.rounds.offset_ranges import OffsetRange
@@ -80,7 +80,7 @@ class KafkaSystem(System):
         self._writing = threading.RLock()  # of the producer
         self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
         self._readers: dict[str, KafkaCoordinatorStore] = {}
-        self._checkpoints: dict[str, CompactedTopic] = {}
+        self._checkpoints: dict[str, CheckpointTopic] = {}
 
     def __repr__(self) -> str:
         return f"KafkaSystem({self.connection.servers})"
@@ -112,9 +112,9 @@ class KafkaSystem(System):
         application = checked_name("application", application)
         return KafkaProcessorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
 
-    def checkpoint_reader(self, application: str) -> CompactedTopic:
+    def checkpoint_reader(self, application: str) -> CheckpointTopic:
         """The reader of an application's checkpoints, shared by its stores: it holds all of them."""
-        topic = CompactedTopic(self.client, checkpoint_topic(application), self.deadline)
+        topic = CheckpointTopic(self.client, checkpoint_topic(application), self.deadline)
         return self._checkpoints.setdefault(application, topic)
 
     def consumer(self) -> StreamConsumer:

@@ -40,6 +40,7 @@ class GroupMaintenance:
         self._plan: JobPlan | None = None
         self._maintenance: Maintenance | None = None
         self._has_leftovers = False
+        self._replaced = frozenset[str]()  # state files that are to be deleted, unless a version names them
 
     def leave_note(self, epoch: int) -> None:
         """Say whose the state files are, before any processor of this leadership writes one; see `StateNotes.leave`.
@@ -84,6 +85,7 @@ class GroupMaintenance:
         if maintenance is None or plan is None:
             return
         names = [sub.name for sub in maintenance.subs] if cuts is None else cuts
+        self._replaced |= store.replaced_files()
         checkpoints = store.checkpoints()
         with self._holding:
             # One that has slept may lead no more: the next may have kept what this one would delete. Asked behind the reading:
@@ -96,6 +98,11 @@ class GroupMaintenance:
                     self._has_leftovers = True
                     LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
             maintenance.keep()
+            try:
+                maintenance.delete_replaced(self._replaced)
+                self._replaced = frozenset()
+            except OSError as error:
+                LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
 
     def tidy(self) -> None:
         """Keep versions that are due, and delete what nothing needs any more."""

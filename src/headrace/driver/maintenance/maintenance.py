@@ -116,6 +116,11 @@ class Maintenance:
         finally:
             self._versions.committed(sub_topology)
 
+    def delete_replaced(self, names: Collection[str]) -> None:
+        """State files that newer checkpoints than theirs do not name: of commits that were followed before `heard` has seen
+        them. `OSError` where they could not be deleted."""
+        self._garbage.delete_replaced(names)
+
     def due_cuts(self) -> frozenset[str | None]:
         """The sub-topologies of which a cut is due: it is taken in a pause."""
         return self._versions.due_cuts()

@@ -91,6 +91,12 @@ class StateGarbage:
             unneeded = before - live - self._held
         self.delete(unneeded)
 
+    def delete_replaced(self, names: Collection[str]) -> None:
+        """Delete these, which newer checkpoints of their tasks do not name, but those that others do, or held ones."""
+        with self._lock:
+            unneeded = frozenset(names).difference(self._held, *self._live.values())
+        self.delete(unneeded)
+
     def current(self) -> dict[str | None, tuple[Checkpoint, ...]]:
         """The current checkpoints of each sub-topology, the same objects from one commit of it to the next."""
         with self._lock:
