@@ -6,8 +6,7 @@ by each container's worker, in a transaction of its own. The runtime goes one wa
 
 Arrow tables are pyarrow's; this module only names them. The row shape of records on disk and in flight is
 `codec.record_batches.RECORD_SCHEMA`: key binary, value binary, timestamp_us int64, headers list<struct<name string, value
-binary>>.
-"""
+binary>>."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class Streams(Protocol):
 
         Every reader and producer that asks finds the new partitions when this returns; one that writes by the old count
         keeps doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
-        for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.growth_rules`.
-        """
+        for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.growth_rules`."""
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All of them, internal ones too, by name. With `of`, an application, nothing is asked about others: which streams
@@ -254,8 +252,7 @@ class CoordinatorStore(JobReader, Protocol):
        in the lanes that it names.
     2. `job_model`, `checkpoints`: read after that. They may be answered from memory: no other driver writes now.
     3. `commit_job_model` (step 9, and 10 before it returns): the plan, its resolved starts and stream ids, at once.
-    4. Rounds are a `ProcessorStore`'s.
-    5. `heartbeat` every 2 s from a thread of its own; `release` at the end.
+    4. Rounds are a `ProcessorStore`'s. `heartbeat` every 2 s from a thread of its own; `release` at the end.
 
     Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists. At each numbered
     step of protocol.md `exchange.fault_injection.reached` is called.
@@ -273,8 +270,7 @@ class CoordinatorStore(JobReader, Protocol):
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
-        """`JobHeldError` while another holder lives, as `acquire` would raise; changes nothing. To be asked before what
-        takes long is started."""
+        """`JobHeldError` while another holder lives, as from `acquire`; changes nothing. To be asked before what takes long."""
 
     def acquire(self, holder: DriverLease, now_us: int, *, for_group: bool = False) -> int:
         """Take the application and give the new epoch, which is in force, and was read back, when this returns: an attempt
@@ -334,12 +330,11 @@ class CoordinatorStore(JobReader, Protocol):
         them, in one transaction, read back. A task of the model without a checkpoint here keeps its own: of the tasks of a
         container all are here, or none. Those of tasks that the model does not have are forgotten. `stored`: what
         `checkpoints` has given; a checkpoint that is the very one of there need not be written again. `grants`: those of a
-        group, put in force with it. Before this returns the store has recorded the lanes that the model uses, for `lanes_used`
-        (protocol.md 7)."""
+        group, put in force with it. Before this returns the lanes that the model uses are recorded, for `lanes_used`."""
 
     def replaced_files(self) -> frozenset[str]:
-        """The state files of checkpoints that others have followed, which `checkpoints` may never have given, as was read since
-        the last call, or the first one. Empty where all commits are of one process: it knows them."""
+        """The state files of checkpoints that others have followed, as was read since the last call, or the first: `checkpoints`
+        may never have given those. Empty where one process makes all commits."""
         return frozenset()
 
     def write_metadata(

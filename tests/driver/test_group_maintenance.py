@@ -28,7 +28,9 @@ def leadership(job: Job, **terms: Any) -> GroupMaintenance:
     maintenance: Any = Maintenance.__new__(Maintenance)
     maintenance._plan, maintenance._committed = plan, set()
     maintenance._garbage, maintenance._versions = job.garbage, job.versions
-    store = SimpleNamespace(checkpoints=lambda: dict(job.current), check_epoch=job.store.check_epoch)
+    store = SimpleNamespace(
+        checkpoints=lambda: dict(job.current), check_epoch=job.store.check_epoch, replaced_files=frozenset
+    )
     backend, topology = SimpleNamespace(store=store, system=job.system), SimpleNamespace(application="kept")
     plans: Any = SimpleNamespace(planner=SimpleNamespace(backend=backend, topology=topology))
     made: Any = GroupMaintenance(plans, MagicMock(), MagicMock(), 1, threading.Lock())

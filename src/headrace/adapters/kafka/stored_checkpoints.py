@@ -19,10 +19,10 @@ _SORT_KEY = attrgetter("sort_key")
 
 
 class CheckpointTopic(CompactedTopic):
-    """The topic of an application's checkpoints. Who asks for the files that are replaced is told of those of every checkpoint
-    that is read: of one too that others have followed since the last look."""
+    """The topic of an application's checkpoints. It knows the files of every checkpoint that it has read, also of one that
+    others have followed since the last look."""
 
-    _replaced: set[str] | None = None  # None: nobody has asked
+    _replaced: set[str] | None = None  # None until the first call of `replaced_files`
 
     def replaced_files(self) -> frozenset[str]:
         """The state files of checkpoints that others have taken the place of, as was read since the last call, or the first."""
