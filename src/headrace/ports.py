@@ -333,8 +333,8 @@ class CoordinatorStore(JobReader, Protocol):
         group, put in force with it. Before this returns the lanes that the model uses are recorded, for `lanes_used`."""
 
     def replaced_files(self) -> frozenset[str]:
-        """The state files of checkpoints that others have followed, as was read since the last or the first call: `checkpoints` may
-        not have given those. Empty where one process makes all commits."""
+        """The state files of checkpoints that others have followed, as was read since the last call or the first: `checkpoints`
+        may not have given those. Empty where one process makes all commits."""
         return frozenset()
 
     def write_metadata(
