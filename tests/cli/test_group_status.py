@@ -10,6 +10,9 @@ import pytest
 from headrace.cli import jobs
 from headrace.client import job_documents
 
+WAITS = "none leads: process 17 on h, which led, waits for ZooKeeper"
+LOST = "process 17 on h, which led, is lost, another will lead"
+
 
 def shown(capsys: pytest.CaptureFixture[str], **processors: dict[str, Any]) -> list[list[str]]:
     """Of a group in which `a` and `b` have tasks, what the table has of each."""
@@ -51,11 +54,12 @@ def test_of_one_task_that_waits_the_words_are_of_one() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        ({"host": "h", "pid": 17, "waiting_for": "ZooKeeper"}, "none leads: process 17 on h, which led, waits for ZooKeeper"),
-        ({"host": "h", "pid": 18, "waiting_for": ""}, "process 17 on h, which led, is lost, another will lead"),
+        ({"pid": 17, "is_leader": False, "waiting_for": "ZooKeeper"}, WAITS),
+        ({"pid": 17, "is_leader": True, "waiting_for": ""}, LOST),
+        ({"pid": 18, "is_leader": False, "waiting_for": ""}, LOST),
     ],
 )
 def test_a_leader_that_is_there_and_does_not_lead_is_not_lost(there: dict[str, Any], said: str) -> None:
     holder = {"host": "h", "pid": 17, "silent_s": 95.0, "alive": False}
-    found = {"holder": holder, "running": True, "working_processors": ["a", "b"], "processors": {"a": there}}
+    found = {"holder": holder, "running": True, "working_processors": ["a", "b"], "processors": {"a": {"host": "h", **there}}}
     assert jobs._state_text(found) == f"running: processors a, b of its group; {said}"

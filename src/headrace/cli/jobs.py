@@ -165,7 +165,8 @@ def _who_leads(found: Mapping[str, Any], process: str) -> str:
     if holder is None:
         return "none leads, another will lead"
     for one in found.get("processors", {}).values():
-        if (one["host"], one["pid"]) == (holder["host"], holder["pid"]):
+        # what one that was killed has said last is that it leads
+        if (one["host"], one["pid"]) == (holder["host"], holder["pid"]) and not one["is_leader"]:
             return f"none leads: {process}, which led, waits for {one['waiting_for'] or 'its turn'}"
     return f"{process}, which led, is lost, another will lead"
 
