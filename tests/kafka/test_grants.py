@@ -35,6 +35,7 @@ from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import CoordinatorStore, ProcessorStore
 from headrace.testing import KafkaServer
 from support.broker import read_topic
+from support.world import waited
 
 FIRST = DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)
 NEXT = replace(FIRST, host="host-2", pid=18)  # of the same group
@@ -139,7 +140,7 @@ def test_the_files_of_checkpoints_that_came_and_went_are_told_once(group: Group)
         made = replace(later, head=Head(number, tuple(StateFile(one, StateFileKind.DELTA, 1, 1, "c") for one in names)))
         group.finish(attempt, made)
 
-    store, _, bases = begun(group)
+    store, epoch, bases = begun(group)
     made = bases[A]
     assert store.replaced_files() == frozenset()
     commit(101, 1, "a")
@@ -151,6 +152,10 @@ def test_the_files_of_checkpoints_that_came_and_went_are_told_once(group: Group)
     commit(101, 5, "e")
     store.checkpoints()
     assert store.replaced_files() == {"c", "d"}
+    store.step_down(epoch)
+    commit(101, 6, "f")
+    waited(lambda: store.checkpoints()[A] == made)  # who leads no more waits for no transaction
+    assert store.replaced_files() == frozenset(), "who leads no more collects nothing"
 
 
 def test_a_leader_that_was_replaced_writes_nothing(group: Group) -> None:

@@ -213,27 +213,23 @@ def test_one_that_lost_its_id_to_no_other_driver_continues(group: Group) -> None
     assert store.job_model() == model and store.grants() == B_AND_C
 
 
-def test_of_two_that_come_to_the_same_epoch_the_first_to_write_it_stays(group: Group) -> None:
-    """One has counted the epochs, and sleeps; the other starts meanwhile."""
+@pytest.mark.parametrize(
+    ("asleep", "refusal", "words"),
+    [
+        pytest.param("numbers_used", FencedError, "another driver has taken over", id="it has counted the epochs"),
+        pytest.param("_settle", JobHeldError, "is run by process 19 on host host-3", id="it comes to the higher epoch"),
+    ],
+)
+def test_of_two_that_start_at_once_the_first_to_write_its_epoch_stays(
+    group: Group, asleep: str, refusal: type[Exception], words: str
+) -> None:
+    """One has the coordinator's id, and sleeps; the other takes it, and starts meanwhile."""
     late: Any = group.leader()
     other, taken = group.leader(), list[int]()
-    start = after_its_first_call(late.numbers_used, lambda: taken.append(other.acquire(ALONE, 1)))
+    start = after_its_first_call(getattr(late, asleep), lambda: taken.append(other.acquire(ALONE, 1)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late, "numbers_used", start)
-        with pytest.raises(FencedError, match="another driver has taken over"):
-            late.acquire(FIRST, 1)
-    other.heartbeat(taken[0], 2)
-    holder = other.holder()
-    assert holder is not None and holder.run_id == ALONE.run_id
-
-
-def test_one_that_sleeps_as_it_starts_leaves_the_application_to_who_has_started_meanwhile(group: Group) -> None:
-    """It has taken the coordinator's id and lost it again, and comes to the higher epoch."""
-    late: Any = group.leader()
-    other, taken = group.leader(), list[int]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late, "_settle", after_its_first_call(late._settle, lambda: taken.append(other.acquire(ALONE, 1))))
-        with pytest.raises(JobHeldError, match="is run by process 19 on host host-3"):
+        patch.setattr(late, asleep, start)
+        with pytest.raises(refusal, match=words):
             late.acquire(FIRST, 1)
     other.heartbeat(taken[0], 2)
     holder = other.holder()

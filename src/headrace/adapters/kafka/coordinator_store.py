@@ -208,7 +208,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
     def step_down(self, epoch: int) -> None:
         with self._writing:  # or a heartbeat that is on its way would take the id again
             if epoch == self._epoch:
-                self._held = None
+                self._held = self._checkpoints.replaced = None
                 self._system.own_topics.driven.discard(self.application)
                 self._coordinator.close()
 

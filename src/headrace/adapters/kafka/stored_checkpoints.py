@@ -22,19 +22,19 @@ class CheckpointTopic(CompactedTopic):
     """The topic of an application's checkpoints. It knows the files of every checkpoint that it has read, also of one that
     others have followed since the last look."""
 
-    _replaced: set[str] | None = None  # None until the first call of `replaced_files`
+    replaced: set[str] | None = None  # None: they are not collected
 
     def replaced_files(self) -> frozenset[str]:
         """The state files of checkpoints that others have taken the place of, as was read since the last call, or the first."""
         with self._lock:
-            found, self._replaced = self._replaced or set(), set()
+            found, self.replaced = self.replaced or set(), set()
         return frozenset(found)
 
     def _take(self, message: Any) -> None:
         before = self._values.get(message.key())
-        if self._replaced is not None and before is not None and message.value() is not None:
+        if self.replaced is not None and before is not None and message.value() is not None:
             head = decode_checkpoint(before, f"checkpoint of task {message.key().decode()!r}").head
-            self._replaced.update(file.name for file in (() if head is None else head.files))
+            self.replaced.update(file.name for file in (() if head is None else head.files))
         super()._take(message)
 
 

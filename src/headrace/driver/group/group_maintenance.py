@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from headrace.core.group.grants import numbers_in_force
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
@@ -92,17 +93,21 @@ class GroupMaintenance:
             # what a later one keeps is in these checkpoints, or newer.
             store.check_epoch(plan.epoch)
             for name in names:
-                try:
+                with self._deleting():
                     maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
-                except OSError as error:
-                    self._has_leftovers = True
-                    LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
             maintenance.keep()
-            try:
+            with self._deleting():
                 maintenance.delete_replaced(self._replaced)
                 self._replaced = frozenset()
-            except OSError as error:
-                LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
+
+    @contextmanager
+    def _deleting(self) -> Iterator[None]:
+        """What cannot be deleted now is tried again later."""
+        try:
+            yield
+        except OSError as error:
+            self._has_leftovers = True
+            LOG.warning("state files that nothing needs could not be deleted, it is tried again: %s", error)
 
     def tidy(self) -> None:
         """Keep versions that are due, and delete what nothing needs any more."""
