@@ -115,7 +115,8 @@ if TYPE_CHECKING:
     from headrace.core.topology.description_types import TopologyDescription
     from headrace.driver.job import Job
     from headrace.driver.job_status import JobStatus, RunStatus
-    from headrace.ports import MetadataStore, Streams
+    from headrace.ports.metadata_store import MetadataStore
+    from headrace.ports.system import Streams
     from headrace.wiring import open_system
 
 
@@ -156,13 +157,13 @@ _LATER = {
     "TopologyDescription": "headrace.core.topology.description_types",
     "Job": "headrace.driver.job",
     "JobStatus": "headrace.driver.job_status",
-    "MetadataStore": "headrace.ports",
+    "MetadataStore": "headrace.ports.metadata_store",
     "OffsetManager": "headrace.client.startpoint_manager",
     "RunStatus": "headrace.driver.job_status",
     "StartpointManager": "headrace.client.startpoint_manager",
     "StateView": "headrace.client.state_reader",
     "JobState": "headrace.client.state_reader",
-    "Streams": "headrace.ports",
+    "Streams": "headrace.ports.system",
     "autosizing": "headrace.client.autosizing",
     "dead_letters": "headrace.client.dead_letters",
     "LetterFilter": "headrace.client.letters",

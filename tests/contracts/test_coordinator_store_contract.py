@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.CoordinatorStore` must do."""
+"""What every implementation of `headrace.ports.coordinator_store.CoordinatorStore` must do."""
 
 from __future__ import annotations
 

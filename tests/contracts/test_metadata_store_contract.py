@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its
+"""What every implementation of `headrace.ports.metadata_store.MetadataStore` must do, and the writing of it by its
 `CoordinatorStore`.
 
 `own` is a class as a user writes it (`examples/shared_requests.py`), behind what the configuration key puts around it.
@@ -16,7 +16,7 @@ import pytest
 from contracts.conftest import KINDS
 from headrace.errors import FencedError
 from headrace.model.commits import DriverLease
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.wiring.request_store import users_store
 
 HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)

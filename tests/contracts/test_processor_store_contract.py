@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.ProcessorStore` must do."""
+"""What every implementation of `headrace.ports.processor_store.ProcessorStore` must do."""
 
 from __future__ import annotations
 

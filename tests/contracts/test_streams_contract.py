@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.Streams` must do."""
+"""What every implementation of `headrace.ports.system.Streams` must do."""
 
 from __future__ import annotations
 

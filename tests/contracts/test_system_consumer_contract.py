@@ -10,7 +10,7 @@ import headrace as hr
 from contracts.conftest import Kind
 from headrace.errors import NotSupportedError, OffsetOutOfRangeError
 from headrace.model.streams import SSP
-from headrace.ports import SystemConsumer
+from headrace.ports.system import SystemConsumer
 
 KINDS = hr.PositionType
 COUNT = 4

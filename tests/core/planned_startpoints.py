@@ -24,7 +24,7 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import SystemConsumer
+from headrace.ports.system import SystemConsumer
 
 Owners = Mapping[SSP, Collection[TaskName]]
 

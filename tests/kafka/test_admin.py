@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 import headrace as hr
 from headrace.adapters.kafka import admin as admins
+from headrace.adapters.kafka import known_topics
 from headrace.adapters.kafka import records as kafka_records
-from headrace.adapters.kafka import system as systems
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.system import KafkaSystem, open_system
@@ -232,7 +232,7 @@ class TestSystem:
         self, kafka_server: KafkaServer, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(admins, "SETTLE_S", 0.3)
-        monkeypatch.setattr(systems, "ABSENT_S", 0.3)
+        monkeypatch.setattr(known_topics, "ABSENT_S", 0.3)
         system.pin({name: system.create_stream(name, 1).id}, {name: 1})
         assert system.end_offsets(name) == {0: 0}
         with open_system(f"kafka://{kafka_server.bootstrap}") as another:

@@ -94,12 +94,12 @@ class TestInThisProcess:
         self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A plan that another process has made, and brokers that answer as before once more."""
-        former = system._known[name] if system.create_stream(name, 2) else None
+        former = system._topics.last(name) if system.create_stream(name, 2) else None
         assert former is not None
         system.pin({name: former.id}, {name: 2})
         system.expand_stream(name, 4)
         with monkeypatch.context() as patch:
-            patch.setattr(system, "_known", {name: former})
+            patch.setattr(system._topics, "_known", {name: former})
             patch.setattr(system._admin, "unmade", lambda topic, partitions: sorted(partitions))
             assert system.partition_counts([name]) == {name: 2}
             system.pin({name: former.id}, {name: 4})

@@ -32,7 +32,8 @@ from headrace.model.commits import DriverLease
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import CoordinatorStore, ProcessorStore
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.processor_store import ProcessorStore
 from headrace.testing import KafkaServer
 from support.broker import read_topic
 from support.world import waited
@@ -405,7 +406,7 @@ def test_processors_at_work_keep_a_single_driver_out(group: Group, is_open: bool
     """They have lost their leader, and are about to have another. One that has left is none."""
     store: Any = begun(group)[0]
     if is_open:
-        producer = store._coordinator._producer
+        producer = store._job.coordinator._producer
         producer.begin_transaction()
         producer.produce(metadata_topic(group.name), key=b"job/nothing", value=b"1", partition=0)
         producer.flush(5)

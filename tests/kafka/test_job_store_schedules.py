@@ -112,10 +112,10 @@ def test_a_driver_that_takes_its_id_again_after_another_took_over_writes_nothing
     """It looks whether the application is still its own, sleeps, and the other comes between that and its init."""
     first, second = system.job_store(application), system.job_store(application)
     epoch = first.acquire(FIRST, 0)
-    first._coordinator.close()  # as after a commit whose answer was lost
+    first._job.coordinator.close()  # as after a commit whose answer was lost
     taken: list[int] = []
-    still_ours = after_its_first_call(first._still_ours, lambda: taken.append(second.acquire(SECOND, STALE_US)))
-    monkeypatch.setattr(first._coordinator, "_still_ours", still_ours)
+    still_ours = after_its_first_call(first._job.still_ours, lambda: taken.append(second.acquire(SECOND, STALE_US)))
+    monkeypatch.setattr(first._job.coordinator, "_still_ours", still_ours)
     for _ in range(2):  # nor does it the next time
         with pytest.raises(FencedError):
             first.heartbeat(epoch, STALE_US)
@@ -140,7 +140,7 @@ def test_a_driver_that_was_replaced_right_behind_its_model_is_fenced(
         then = second.acquire(SECOND, STALE_US)
         second.commit_job_model(then, replace(model, version=2), [Checkpoint(TASK, RoundId(then, None, 0), 2, {ssp: 3})])
 
-    monkeypatch.setattr(first._coordinator, "transact", after_its_first_call(first._coordinator.transact, successor))
+    monkeypatch.setattr(first._job.coordinator, "transact", after_its_first_call(first._job.coordinator.transact, successor))
     with pytest.raises(FencedError, match="another driver has taken over"):
         first.commit_job_model(epoch, model, [Checkpoint(TASK, RoundId(epoch, None, 0), 1, {ssp: 0})])
     assert second.job_model() == replace(model, version=2)

@@ -18,7 +18,7 @@ from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore
+from headrace.ports.coordinator_store import CoordinatorStore
 from kafka.test_grants import ALONE, LONG_AFTER_US, A, B, Group, begun, group, system
 
 __all__ = ["group", "system"]  # fixtures
@@ -80,14 +80,14 @@ def test_one_that_falls_asleep_as_a_plan_is_committed_is_not_waited_for(
     """Neither by the leader nor by who loads that plan: its checkpoints are behind what that one has open."""
     store, checkpoints, commit = ready(group)
     coordinator: Any = store
-    real, sleeping = coordinator._coordinator.transact, list[Callable[[], Checkpoint]]()
+    real, sleeping = coordinator._job.coordinator.transact, list[Callable[[], Checkpoint]]()
 
     def transact(*args: Any) -> None:
         if not sleeping:
             sleeping.append(asleep(group, checkpoints[B]))
         real(*args)
 
-    monkeypatch.setattr(coordinator._coordinator, "transact", transact)
+    monkeypatch.setattr(coordinator._job.coordinator, "transact", transact)
     with pytest.raises(UnavailableError, match=HELD_BACK):
         commit()
     model = store.job_model()

@@ -21,7 +21,7 @@ from headrace.errors import FencedError, JobHeldError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore
+from headrace.ports.coordinator_store import CoordinatorStore
 from headrace.testing import KafkaServer
 from kafka.test_grants import ALONE, FIRST, LONG_AFTER_US, NEXT, A, B, Group, begun
 from kafka.test_job_store_schedules import after_its_first_call
@@ -41,7 +41,7 @@ def group(kafka_server: KafkaServer) -> Iterator[Group]:
 def failing(store: Any, times: int, *, committed: bool, then: Callable[[], object] = lambda: None) -> Iterator[list[object]]:
     """So many of the next transactions fail, and whether they are committed the store does not hear. `then`: what others do
     behind each. Gives those that were handed over."""
-    right, given = store._coordinator.transact, list[object]()
+    right, given = store._job.coordinator.transact, list[object]()
 
     def transact(*arguments: Any) -> None:
         given.append(arguments)
@@ -53,7 +53,7 @@ def failing(store: Any, times: int, *, committed: bool, then: Callable[[], objec
             raise UnavailableError("no answer")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._coordinator, "transact", transact)
+        patch.setattr(store._job.coordinator, "transact", transact)
         yield given
     assert len(given) >= times, "as many have failed"
 
@@ -104,18 +104,18 @@ def test_what_could_not_be_looked_for_is_looked_for_again(group: Group) -> None:
     epoch = store.acquire(FIRST, 0)
     model = group.model(1, ("a", "b"), (1, 1))
     checkpoints = [group.checkpoint(task, RoundId(epoch, None, 0), 1, 0) for task in (A, B)]
-    read = store._metadata.refresh
+    read = store._job.metadata.refresh
 
     def once_away(**_: Any) -> None:
-        store._metadata.refresh = read
+        store._job.metadata.refresh = read
         raise UnavailableError("no answer")
 
     def then() -> None:
-        store._metadata.refresh = once_away
+        store._job.metadata.refresh = once_away
 
     with failing(store, 1, committed=True, then=then) as written:
         store.commit_job_model(epoch, model, checkpoints)
-    assert store._metadata.refresh is read and store.job_model() == model
+    assert store._job.metadata.refresh is read and store.job_model() == model
     assert len(written) == 1
 
 
@@ -217,7 +217,7 @@ def test_one_that_lost_its_id_to_no_other_driver_continues(group: Group) -> None
     ("asleep", "refusal", "words"),
     [
         pytest.param("numbers_used", FencedError, "another driver has taken over", id="it has counted the epochs"),
-        pytest.param("_settle", JobHeldError, "is run by process 19 on host host-3", id="it comes to the higher epoch"),
+        pytest.param("settle", JobHeldError, "is run by process 19 on host host-3", id="it comes to the higher epoch"),
     ],
 )
 def test_of_two_that_start_at_once_the_first_to_write_its_epoch_stays(
@@ -226,9 +226,9 @@ def test_of_two_that_start_at_once_the_first_to_write_its_epoch_stays(
     """One has the coordinator's id, and sleeps; the other takes it, and starts meanwhile."""
     late: Any = group.leader()
     other, taken = group.leader(), list[int]()
-    start = after_its_first_call(getattr(late, asleep), lambda: taken.append(other.acquire(ALONE, 1)))
+    start = after_its_first_call(getattr(late._job, asleep), lambda: taken.append(other.acquire(ALONE, 1)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late, asleep, start)
+        patch.setattr(late._job, asleep, start)
         with pytest.raises(refusal, match=words):
             late.acquire(FIRST, 1)
     other.heartbeat(taken[0], 2)
@@ -280,9 +280,9 @@ def putting_back(group: Group) -> Producer:
 def test_a_driver_that_takes_its_id_again_sees_an_epoch_behind_an_open_transaction(group: Group) -> None:
     first: Any = group.leader()
     epoch = first.acquire(FIRST, 0)
-    first._coordinator.close()  # as after a commit whose answer was lost
+    first._job.coordinator.close()  # as after a commit whose answer was lost
     second: Any = group.leader()
-    open_, read = list[Producer](), first._metadata.refresh
+    open_, read = list[Producer](), first._job.metadata.refresh
 
     def ended(*, wait: bool = True, **options: Any) -> dict[bytes, bytes]:
         if wait:  # as it ends at its timeout, for who waits
@@ -290,11 +290,11 @@ def test_a_driver_that_takes_its_id_again_sees_an_epoch_behind_an_open_transacti
         found: dict[bytes, bytes] = read(wait=wait, **options)
         return found
 
-    number = after_its_first_call(second.numbers_used, lambda: open_.append(putting_back(group)))
+    number = after_its_first_call(second._job.numbers_used, lambda: open_.append(putting_back(group)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(second, "numbers_used", number)
-        patch.setattr(second, "_read_back", lambda: None)  # it waits, as well
-        patch.setattr(first._metadata, "refresh", ended)
+        patch.setattr(second._job, "numbers_used", number)
+        patch.setattr(second._job, "read_back", lambda: None)  # it waits, as well
+        patch.setattr(first._job.metadata, "refresh", ended)
         later = second.acquire(ALONE, LONG_AFTER_US)
         with pytest.raises(FencedError, match="another driver has taken over"):
             first.heartbeat(epoch, LONG_AFTER_US)

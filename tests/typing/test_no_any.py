@@ -20,7 +20,7 @@ from headrace.core.topology import description, description_types
 from headrace.driver import job_status
 from headrace.dsl import processor_context
 from headrace.dsl.preview import Preview
-from headrace.ports import StreamDescription
+from headrace.model.streams import StreamDescription
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.operators.processing import process, stores

@@ -19,7 +19,7 @@ from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name
 from headrace.errors import HeadraceError, IncompatibleChangeError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.model.job_model import JobModel
 from headrace.model.streams import StreamDescription
-from headrace.ports import System
+from headrace.ports.system import System
 
 EXAMPLES = """\
 headrace stream expand flights --partitions 8

@@ -20,7 +20,7 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 
 class JobLook:

@@ -27,7 +27,7 @@ from headrace.model.startpoint import StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 
 @dataclass(frozen=True)

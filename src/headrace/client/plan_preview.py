@@ -19,7 +19,7 @@ from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import ConfigError, HeadraceError, StreamNotFoundError, hint_of_missing
 from headrace.model.job_model import JobModel
 from headrace.model.topology import Topology
-from headrace.ports import System
+from headrace.ports.system import System
 from headrace.wiring.launch import topology_before_engine
 from headrace.wiring.matched_streams import as_matched
 from headrace.wiring.request_store import metadata_elsewhere

@@ -24,7 +24,7 @@ from headrace.wiring.folders import local_store_dir_of, state_uri_of
 if TYPE_CHECKING:
     from headrace.driver.maintenance.state_notes import StateNotes
     from headrace.group.processor_group import ProcessorGroup
-    from headrace.ports import CoordinatorStore
+    from headrace.ports.coordinator_store import CoordinatorStore
     from headrace.state_files.files import StateFiles
 
 

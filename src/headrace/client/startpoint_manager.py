@@ -35,7 +35,8 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
-from headrace.ports import JobReader, MetadataStore
+from headrace.ports.coordinator_store import JobReader
+from headrace.ports.metadata_store import MetadataStore
 
 Key = StartpointKey | SystemStreamPartition  # an SSP alone is for all tasks that read it
 Entries = Iterable[StartpointEntry]

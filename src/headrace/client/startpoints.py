@@ -19,7 +19,7 @@ from headrace.core.rewind.previews import StartpointPreview
 from headrace.errors import ConfigError
 from headrace.model.startpoint import state_policy_of
 from headrace.model.tasks import TaskName
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.wiring.request_store import metadata_elsewhere
 
 

@@ -20,7 +20,7 @@ from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.scale import ScaleRequest, StoredScales
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
-from headrace.ports import Metadata, MetadataStore
+from headrace.ports.metadata_store import Metadata, MetadataStore
 
 # Written with the job model, but for the cuts, which the driver's thread that keeps versions writes, and the id of the state.
 HISTORY = "history"  # a key that sorts by time to the `Change`

@@ -20,7 +20,7 @@ from headrace.core.metrics.observations import SubTopologyObservation
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.model.change import ChangeKind, Outcome
 from headrace.model.scale import Scale, ScaleRequest, request_text
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 LOG = logging.getLogger("headrace.job")
 REQUESTED_BY = "autosizing"

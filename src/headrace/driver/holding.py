@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from headrace.errors import FencedError, HeadraceError
 from headrace.model.commits import DriverLease
-from headrace.ports import CoordinatorStore
+from headrace.ports.coordinator_store import CoordinatorStore
 
 LOG = logging.getLogger("headrace.job")
 HEARTBEAT_S = 2.0

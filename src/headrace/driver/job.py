@@ -31,7 +31,7 @@ from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import LOCAL_STORES, Change, ChangeRequest, Outcome
 from headrace.model.commits import DriverLease
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.job")
 TIDY_S = 30.0

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from headrace.codec.job_records import STARTPOINTS
 from headrace.errors import HeadraceError
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 LOG = logging.getLogger("headrace.job")
 LOOK_S = 0.5

@@ -10,7 +10,7 @@ from headrace.core.affinity.admission import Verdict, WorkerAnswer
 from headrace.core.topology.program import Program
 from headrace.model.checkpoint import RoundId
 from headrace.model.tasks import KeyBucket
-from headrace.ports import SystemPayload
+from headrace.ports.processor_store import SystemPayload
 
 
 @dataclass(frozen=True, slots=True)

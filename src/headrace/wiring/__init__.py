@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
     from headrace.exchange.engine import Engine
-    from headrace.ports import Streams, System
+    from headrace.ports.system import Streams, System
 
 
 class Application(Protocol):

@@ -34,7 +34,9 @@ from headrace.errors import NotSupportedError, UnavailableError
 from headrace.exchange.engine import Engine, RoundControl
 from headrace.model.commits import DriverLease
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import JobReader, ProcessorStore, Streams, System
+from headrace.ports.coordinator_store import JobReader
+from headrace.ports.processor_store import ProcessorStore
+from headrace.ports.system import Streams, System
 from headrace.serdes.row_changes import Placements, RowChanges
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed

@@ -10,7 +10,7 @@ from headrace.core.topology.patterns import is_open, with_matches
 from headrace.model.topology import Topology
 
 if TYPE_CHECKING:
-    from headrace.ports import Streams
+    from headrace.ports.system import Streams
 
 
 def as_matched(topology: Topology, config: Config, system: Streams, only: Collection[str] | None = None) -> Topology:

@@ -17,7 +17,8 @@ from headrace.config.objects import PLACE, loaded
 from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import ConfigError, HeadraceError, StorageError
-from headrace.ports import MetadataStore, System
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.system import System
 from headrace.wiring import opened_system
 
 KEY = "startpoint_metadata_store"

@@ -9,7 +9,7 @@ from headrace.errors import StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 CHANGE_S = 5.0  # a change of plan is not seen whole for so long at most
 CHANGES_S = 30.0  # a job whose plan changes all the time is read again for so long

@@ -14,7 +14,7 @@ from headrace.core.group.statuses import FRESH_US, processors_at_work
 from headrace.errors import FencedError, JobHeldError
 from headrace.model.commits import DriverLease
 from headrace.model.names import few
-from headrace.ports import CoordinatorStore
+from headrace.ports.coordinator_store import CoordinatorStore
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s

@@ -10,7 +10,7 @@ from headrace.core.rewind.startpoint_rules import offset_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
-from headrace.ports import Streams, SystemConsumer
+from headrace.ports.system import Streams, SystemConsumer
 
 
 class StreamConsumer(SystemConsumer):

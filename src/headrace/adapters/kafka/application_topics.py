@@ -21,7 +21,7 @@ from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import PIECE_BYTES, checkpoint_topic, entries_of, entry_key, metadata_topic, records_of
 from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
@@ -226,7 +226,7 @@ def is_mark(key: bytes | None) -> bool:
 
 
 class KafkaMetadataStore(MetadataStore):
-    """`headrace.ports.MetadataStore`: an application's named values, and requests to its driver. A request is a record too,
+    """An application's named values, and requests to its driver. A request is a record too,
     under a key of its own, written outside of any transaction: an open one there would hold back what the driver reads
     (protocol.md 6)."""
 

@@ -12,7 +12,7 @@ from headrace.adapters.kafka.names import JOB, LANES, MODELS
 from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
-from headrace.ports import Metadata
+from headrace.ports.metadata_store import Metadata
 
 Entry = tuple[str, str, bytes | None]
 """Namespace, name and value; None deletes."""

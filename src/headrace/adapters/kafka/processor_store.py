@@ -36,14 +36,14 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import RoundCommit
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ProcessorStore, SystemPayload
+from headrace.ports.processor_store import ProcessorStore, SystemPayload
 
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 SEED_TRIES = 5  # an attempt that takes its lane while a lost position is set is one that will fail, or has committed
 
 
 class KafkaProcessorStore(ProcessorStore):
-    """`headrace.ports.ProcessorStore`. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
+    """A processor's rounds on Kafka. `system` is the `KafkaSystem` of the application's broker. `timeout_ms` bounds a
     container's transaction."""
 
     def __init__(self, system: Any, application: str, timeout_ms: int, exactly_once: bool) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer, ranges_to_read
-from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
+from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.known_topics import KnownTopics, refuse_kafkas_own
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import checkpoint_topic, dead_letters_id, metadata_topic
 from headrace.adapters.kafka.processor_store import KafkaProcessorStore
@@ -31,16 +30,13 @@ from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import (
     ConfigError,
     IncompatibleChangeError,
-    InvalidNameError,
-    StorageError,
     StreamExistsError,
-    StreamNotFoundError,
-    hint_of_missing,
 )
-from headrace.model.names import checked_name, checked_to_look_up
+from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import StreamDescription
-from headrace.ports import System, SystemPayload
+from headrace.ports.processor_store import SystemPayload
+from headrace.ports.system import System
 from headrace.record import Record
 
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
@@ -53,7 +49,6 @@ _ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("be
 _ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
 PUT_BACK_MS = 10_000  # a killed process holds back what others read for so long
-ABSENT_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
 def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
@@ -63,7 +58,7 @@ def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSys
 
 
 class KafkaSystem(System):
-    """`headrace.ports.System`. `client` are librdkafka's settings. Threads may share it."""
+    """A Kafka cluster. `client` are librdkafka's settings. Threads may share it."""
 
     name = "kafka"
 
@@ -72,11 +67,10 @@ class KafkaSystem(System):
         self.client: dict[str, Any] = quiet(self.connection.client)
         self.deadline = Deadline()
         self._admin = Admin(self.connection, self.deadline)
-        self.own_topics = ApplicationTopics(self._admin, self.deadline, lambda name: self._known.get(name) or self._topic(name))
-        self._known: dict[str, Topic] = {}
+        self._topics = topics = KnownTopics(self._admin, self.connection.servers)
+        self.own_topics = ApplicationTopics(self._admin, self.deadline, lambda name: topics.last(name) or topics.find(name))
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
-        self._pinned: dict[str, tuple[str, int]] = {}  # by name the id, and how many partitions it has at least
         self._writing = threading.RLock()  # of the producer
         self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
         self._readers: dict[str, KafkaCoordinatorStore] = {}
@@ -147,10 +141,10 @@ class KafkaSystem(System):
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
         name = checked_name("stream", name)
-        _refuse_kafkas_own(name)
+        refuse_kafkas_own(name)
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise ConfigError(f"stream {name!r}: {partitions!r} partitions: expected a number of at least 1")
-        found = self._topic(name)
+        found = self._topics.find(name)
         if found is not None:
             raise StreamExistsError(
                 f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
@@ -159,7 +153,7 @@ class KafkaSystem(System):
             self.own_topics.ensure(internal_of)
             self.own_topics.write(internal_of, INTERNAL, {name: b"%d" % partitions})
         topic = self._made(name, partitions, internal=internal_of is not None)
-        self._known[name] = topic
+        self._topics.learn(topic)
         return StreamDescription(name, topic.partitions, topic.id, internal_of)
 
     def _made(self, name: str, partitions: int, *, internal: bool) -> Topic:
@@ -186,7 +180,7 @@ class KafkaSystem(System):
                 f"topic {name!r} is the bookkeeping of application {owner!r}, which has one partition",
                 "expand the streams that it reads",
             )
-        self._known[name] = expanded(self._admin, self._found(name), partitions)
+        self._topics.learn(expanded(self._admin, self._topics.get(name), partitions))
         return replace(before, partitions=partitions)
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
@@ -196,80 +190,26 @@ class KafkaSystem(System):
         applications = own.applications(names) if of is None else [of] if own.is_initialized(of) else []
         owners = own.owners(applications)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
-        self._known = {name: self._as_pinned(topic) for name, topic in self._admin.topics(names - hidden).items()}
         return [
             StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
-            for topic in sorted(self._known.values(), key=lambda topic: topic.name)
+            for topic in self._topics.read(names - hidden)
         ]
 
     def describe_stream(self, name: str) -> StreamDescription:
         """Of an application is a repartition topic, and its bookkeeping."""
-        topic, applications = self._found(name), self.applications()
+        topic, applications = self._topics.get(name), self.applications()
         bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
         owner = bookkeeping.get(name) or self.own_topics.owners(applications).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:
-        self._found(name)
+        self._topics.get(name)
         self._admin.delete(name)
-        self._known.pop(name, None)
+        self._topics.forget(name)
 
     def pin(self, ids: Mapping[str, str], counts: Mapping[str, int]) -> None:
-        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them. They have `counts`
-        partitions, whichever broker has not heard of that yet, and grow here when `partition_counts` shows it, which waits for
-        nothing: a round that requested the ends of partitions that brokers still make would wait for those, with all others."""
-        self._pinned = {name: (id_, counts.get(name, 0)) for name, id_ in ids.items()}
-
-    def _as_pinned(self, found: Topic) -> Topic:
-        """The topic; if it is pinned, with the partitions that have been counted: no more of them, and none less."""
-        id_, least = self._pinned.get(found.name, (None, 0))
-        if id_ != found.id:
-            return found
-        known = self._known.get(found.name, found)
-        counted = known if known.id == found.id else found
-        return counted if counted.partitions >= least else replace(counted, partitions=least)
-
-    def _check_pinned(self, name: str) -> None:
-        deadline_s = time.monotonic() + ABSENT_S
-        while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
-            time.sleep(0.1)
-        if topic is None or topic.id != self._pinned[name][0]:
-            happened = "was deleted" if topic is None else "was deleted and recreated"
-            raise IncompatibleChangeError(
-                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted stream",
-                "run the application under another name, to begin with the streams as they are",
-            )
-
-    @contextmanager
-    def _explaining(self, name: str) -> Iterator[None]:
-        """Where a stream cannot be asked about: that it was deleted, if it was pinned and that is why."""
-        try:
-            yield
-        except (StorageError, StreamNotFoundError):
-            if name in self._pinned:
-                self._check_pinned(name)
-            raise
-
-    def _topic(self, name: str) -> Topic | None:
-        if not isinstance(name, str) or not name:
-            return None
-        found = self._admin.topics([name]).get(name)
-        if found is not None:
-            found = self._known[name] = self._as_pinned(found)
-        else:
-            self._known.pop(name, None)
-        return found
-
-    def _found(self, name: str, *, known: bool = False) -> Topic:
-        """The topic as it is now; with `known` as it was at the last request: partitions do not go away."""
-        _refuse_kafkas_own(checked_to_look_up("stream", name))
-        topic = self._known.get(name) if known else None
-        topic = topic or self._topic(name)
-        if topic is None:
-            create = f"create it first: headrace stream create {name} --system kafka://{self.connection.servers}"
-            hint = hint_of_missing(str(name), self._admin.names(), create)
-            raise StreamNotFoundError(f"stream {name!r} does not exist", hint)
-        return topic
+        """From now on streams of these names are those with these ids, with these counts: see `KnownTopics.pin`."""
+        self._topics.pin(ids, counts)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
@@ -278,7 +218,7 @@ class KafkaSystem(System):
         milliseconds from 1970 on: what a timestamp has below is lost, and one before is 1970."""
         from headrace.adapters.kafka import records
 
-        topic = self._found(stream)
+        topic = self._topics.get(stream)
         with self._writing:
             if self._producer is None:
                 id_ = f"headrace-produce/{uuid.uuid4().hex}"
@@ -289,10 +229,10 @@ class KafkaSystem(System):
             self._producer.send_at_once(self._batch_bytes[topic.id])
             keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
             written = records.produce(
-                self._producer, topic.name, lambda: self._found(stream).partitions, records_, keys, values
+                self._producer, topic.name, lambda: self._topics.get(stream).partitions, records_, keys, values
             )
         if written:
-            records.await_readable(self._admin, self._known.get(stream, topic), written)  # as it was for the last of them
+            records.await_readable(self._admin, self._topics.last(stream) or topic, written)  # as it was for the last of them
         return sum(written.values())
 
     def put_back(
@@ -302,7 +242,7 @@ class KafkaSystem(System):
         from headrace.adapters.kafka import records as writing
 
         application = checked_name("application", application)
-        found = {self._found(stream): mine for stream, mine in records.items()}
+        found = {self._topics.get(stream): mine for stream, mine in records.items()}
         writer = writing.TransactionalWriter(self.client, dead_letters_id(application), self.connection.secrets, PUT_BACK_MS)
         writer.send_at_once(batch_bytes(self.limits([topic.name for topic in found]).values(), self.client.get("batch.size")))
         written = writing.put_back(writer, found, self.own_topics.metadata(application), marks)
@@ -314,41 +254,33 @@ class KafkaSystem(System):
     ) -> Iterator[Record]:
         from headrace.adapters.kafka import records
 
-        topic = self._found(stream)
+        topic = self._topics.get(stream)
         ends, begins = self._admin.ends(topic), self._admin.beginnings(topic)
         bounds = {partition: (begins[partition], end) for partition, end in ends.items()}
         return records.consume(self.client, stream, ranges_to_read(stream, bounds, partitions, start), key, value)
 
     def beginning_offsets(self, stream: str) -> dict[int, int]:
         """`IncompatibleChangeError` for a stream that was pinned, and is missing."""
-        with self._explaining(stream):
-            return self._admin.beginnings(self._found(stream))
+        with self._topics.explaining(stream):
+            return self._admin.beginnings(self._topics.get(stream))
 
     def end_offsets(self, stream: str) -> dict[int, int]:
         """`IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated."""
-        pinned = stream in self._pinned
-        with self._explaining(stream):
-            ends = self._admin.ends(self._as_pinned(self._found(stream, known=pinned)))
+        pinned = self._topics.is_pinned(stream)
+        with self._topics.explaining(stream):
+            ends = self._admin.ends(self._topics.as_pinned(self._topics.get(stream, known=pinned)))
         if pinned:
-            self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
+            self._topics.check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
         return ends
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
         """A pinned stream has new partitions when all of them can be written and read."""
-        found = self._admin.topics(set(streams))
-        for name, topic in found.items():
-            known = self._as_pinned(topic)
-            if unmade := self._admin.unmade(topic, range(known.partitions, topic.partitions)):
-                LOG.info("stream %r: the brokers have yet to make %d of its new partitions", name, len(unmade))
-            if unmade or topic.partitions < known.partitions:
-                found[name] = known
-        self._known |= found
-        return {name: found[name].partitions for name in sorted(found)}
+        return self._topics.counts(streams)
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         """`IncompatibleChangeError` for a stream that was pinned, and is missing."""
-        with self._explaining(stream):
-            return self._admin.ends(self._found(stream), UNCOMMITTED)
+        with self._topics.explaining(stream):
+            return self._admin.ends(self._topics.get(stream), UNCOMMITTED)
 
     def held_back_by(self, stream: str) -> dict[int, tuple[int, str]]:
         stable, written = self.end_offsets(stream), self.high_watermarks(stream)
@@ -361,7 +293,7 @@ class KafkaSystem(System):
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         from headrace.adapters.kafka import records
 
-        topic = self._found(stream)
+        topic = self._topics.get(stream)
         millis = -(-timestamp_us // 1000)  # the first ms that is not before it
         found = self._admin.offsets(topic, OffsetSpec.for_timestamp(max(0, millis)))
         ends = self._admin.ends(topic)
@@ -390,11 +322,3 @@ class KafkaSystem(System):
         wanted = {partition: offset for partition, offset in offsets.items() if offset > begins[partition]}
         if wanted:
             self._admin.purge(stream, wanted)
-
-
-def _refuse_kafkas_own(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("__"):
-        raise InvalidNameError(
-            f"stream {name!r}: names that begin with two underscores are Kafka's own",
-            "its tools show and change those; a stream of yours has another name",
-        )

@@ -29,7 +29,9 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.commits import ContainerCommit, DriverLease, RoundCommit
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore, Metadata, ProcessorStore, SystemPayload
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import Metadata
+from headrace.ports.processor_store import ProcessorStore, SystemPayload
 
 _PUT_CHECKPOINT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -38,7 +40,7 @@ epoch = excluded.epoch, sub_topology = excluded.sub_topology, round = excluded.r
 
 
 class LogJobStore(CoordinatorStore, ProcessorStore):
-    """`headrace.ports.CoordinatorStore` and `headrace.ports.ProcessorStore`: the driver does both."""
+    """An application's plan and its rounds on the embedded log: the driver does both."""
 
     round_ms_max: int | None = None
 

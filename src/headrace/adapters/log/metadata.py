@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from headrace.adapters.log.catalog import Catalog
 from headrace.codec.job_records import STATE_ID
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 _PUT = "INSERT INTO metadata VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _DELETE = "DELETE FROM metadata WHERE namespace = ? AND key = ?"
 
 
 class LogMetadataStore(MetadataStore):
-    """`headrace.ports.MetadataStore`."""
+    """An application's named values and requests, in the log's catalog."""
 
     def __init__(self, catalog: Catalog, application: str) -> None:
         self._catalog, self._application = catalog, application

@@ -18,7 +18,8 @@ from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP, StreamDescription
-from headrace.ports import System, SystemPayload
+from headrace.ports.processor_store import SystemPayload
+from headrace.ports.system import System
 from headrace.record import Record
 
 _URL_SHOWN_MAX = 100
@@ -59,7 +60,7 @@ def root_of(url: str) -> Path:
 
 
 class LogSystem(System):
-    """`headrace.ports.System`, which has the contracts. `root` is the log's folder."""
+    """The embedded log; `headrace.ports.system.System` has the contracts. `root` is the log's folder."""
 
     name = "log"
 

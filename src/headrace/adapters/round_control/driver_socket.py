@@ -20,7 +20,7 @@ from contextlib import suppress
 from headrace.errors import SetupError
 from headrace.exchange.engine import DriverAddress
 from headrace.model.checkpoint import RoundId
-from headrace.ports import SystemPayload
+from headrace.ports.processor_store import SystemPayload
 
 CONNECTIONS_MAX = 4_096  # the next one is closed at once: its worker tries again
 NAME_BYTES_MAX = 512

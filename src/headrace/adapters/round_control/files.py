@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.model.checkpoint import RoundId
-from headrace.ports import SystemPayload
+from headrace.ports.processor_store import SystemPayload
 
 STOP, CUT = ".stop", ".cut"
 

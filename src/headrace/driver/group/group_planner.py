@@ -29,7 +29,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest, Outcome
 from headrace.model.streams import SSP
 from headrace.model.topology import SourceKind
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.group")
 TRIES_MAX = 5  # each time more processors are found that a plan changes

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from headrace.errors import FencedError
 from headrace.group.processor_group import ProcessorGroup
-from headrace.ports import CoordinatorStore
+from headrace.ports.coordinator_store import CoordinatorStore
 
 LOG = logging.getLogger("headrace.group")
 HEARTBEAT_S = 2.0

@@ -12,7 +12,7 @@ from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.job_preparer import JobPreparer
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.commits import DriverLease
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 
 class StatePlace(Protocol):

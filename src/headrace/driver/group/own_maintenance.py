@@ -14,7 +14,7 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.tasks import TaskName
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.group")
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.ports import ProcessorStore
+from headrace.ports.processor_store import ProcessorStore
 
 LOG = logging.getLogger("headrace.group")
 PUBLISH_S = 5.0  # a third of what `core.group.statuses.FRESH_US` allows

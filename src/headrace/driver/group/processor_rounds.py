@@ -34,7 +34,7 @@ from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.processor_group import ProcessorGroup
 from headrace.model.streams import SSP
-from headrace.ports import JobReader
+from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.group")
 RELEASE_S = 8.0  # for so long rounds may end by themselves, before they are dropped

@@ -10,7 +10,8 @@ import msgspec
 
 from headrace.core.group.orphans import orphans
 from headrace.model.checkpoint import Checkpoint
-from headrace.ports import CoordinatorStore, MetadataStore
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.state_files.files import StateFiles
 
 _SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 
 from headrace.codec.job_records import STATE_ID, state_id_of
 from headrace.core.state_owners import Ownership, missing_notes, ownership
-from headrace.ports import CoordinatorStore, MetadataStore
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.state_files.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")

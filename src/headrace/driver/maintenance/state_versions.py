@@ -25,7 +25,8 @@ from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, by
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore, MetadataStore
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:  # reading what is on record needs no Arrow
     from headrace.driver.maintenance.state_garbage import StateGarbage

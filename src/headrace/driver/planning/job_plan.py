@@ -34,7 +34,9 @@ from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import CoordinatorStore, ProcessorStore, System
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.processor_store import ProcessorStore
+from headrace.ports.system import System
 
 
 @dataclass(frozen=True, slots=True)

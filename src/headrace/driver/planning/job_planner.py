@@ -50,7 +50,9 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
-from headrace.ports import JobReader, Metadata, System
+from headrace.ports.coordinator_store import JobReader
+from headrace.ports.metadata_store import Metadata
+from headrace.ports.system import System
 
 LOG = logging.getLogger("headrace.job")
 

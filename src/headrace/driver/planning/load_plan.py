@@ -10,7 +10,8 @@ from headrace.core.topology.program import Program
 from headrace.driver.planning.job_plan import JobPlan, StartpointRecords
 from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
 from headrace.errors import StorageError
-from headrace.ports import JobReader, MetadataStore
+from headrace.ports.coordinator_store import JobReader
+from headrace.ports.metadata_store import MetadataStore
 
 
 def load(

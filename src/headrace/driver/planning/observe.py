@@ -41,7 +41,9 @@ from headrace.model.job_model import JobModel
 from headrace.model.startpoint import Startpoint
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.topology import ForEachRound, Topology
-from headrace.ports import JobReader, MetadataStore, System, SystemConsumer
+from headrace.ports.coordinator_store import JobReader
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.system import System, SystemConsumer
 
 LAGGING_S = 5.0  # for this long a broker may not have heard of new partitions
 

@@ -13,7 +13,9 @@ from headrace.core.job_plan.assignment import Assignment
 from headrace.core.rounds.partition_barrier import settled, to_settle
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.streams import SystemStreamPartition
-from headrace.ports import CoordinatorStore, MetadataStore, System
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.system import System
 
 PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
 SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it

@@ -9,7 +9,8 @@ from headrace.core.affinity.groupers import LocalityInfo, locality_of
 from headrace.core.affinity.lived import Lived, after_running, lived_of
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import CoordinatorStore, MetadataStore
+from headrace.ports.coordinator_store import CoordinatorStore
+from headrace.ports.metadata_store import MetadataStore
 
 LOCALITY = "locality"  # namespace: a task's name to `Lived.text`
 

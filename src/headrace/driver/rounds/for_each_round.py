@@ -28,7 +28,7 @@ from headrace.exchange.texts import message_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.topology import ForEachRound, Source
-from headrace.ports import MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:
     from headrace.driver.rounds.planned_round import PlannedRound

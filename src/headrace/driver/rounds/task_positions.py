@@ -22,7 +22,7 @@ from headrace.model.job_model import SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import SourceKind
-from headrace.ports import System
+from headrace.ports.system import System
 
 Answer = TypeVar("Answer")
 
