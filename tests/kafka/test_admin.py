@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
 import headrace as hr
-from headrace.adapters.kafka import admin as admins
-from headrace.adapters.kafka import known_topics
+from headrace.adapters.kafka import broker_requests, known_topics
 from headrace.adapters.kafka import records as kafka_records
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.connection import connection_of
@@ -62,7 +61,7 @@ class TestWaiting:
 
     @pytest.fixture
     def nobody(self, monkeypatch: pytest.MonkeyPatch) -> Admin:
-        monkeypatch.setattr(admins, "REQUEST_S", 0.2)
+        monkeypatch.setattr(broker_requests, "REQUEST_S", 0.2)
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "scott"}
         return Admin(connection_of("kafka://127.0.0.1:1", {**settings, "sasl.password": "canary", "wait.s": "1"}))
 
@@ -84,7 +83,7 @@ class TestWaiting:
     def test_a_wait_says_what_for_and_ends(
         self, nobody: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(admins, "SAY_S", 0.0)
+        monkeypatch.setattr(broker_requests, "SAY_S", 0.0)
         words = r"cannot reach Kafka at 127.0.0.1:1: connection refused \(tried for \d+ s, to list the topics\)"
         with pytest.raises(StorageError, match=words) as raised:
             nobody.names()
@@ -135,8 +134,8 @@ def relay(listening: socket.socket, host: str, port: int) -> None:
 def test_a_broker_that_comes_late_is_waited_for(
     kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(admins, "SAY_S", 0.0)
-    monkeypatch.setattr(admins, "REQUEST_S", 1.0)
+    monkeypatch.setattr(broker_requests, "SAY_S", 0.0)
+    monkeypatch.setattr(broker_requests, "REQUEST_S", 1.0)
     host, port = kafka_server.bootstrap.split(":")
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))  # nobody listens there yet: connections are refused
@@ -189,7 +188,7 @@ class TestTopics:
     def test_an_unknown_topic_is_not_waited_for_long(
         self, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(admins, "SETTLE_S", 0.5)
+        monkeypatch.setattr(broker_requests, "SETTLE_S", 0.5)
         with pytest.raises(StorageError, match=f"cannot read the offsets of topic '{name}'"):
             admin.ends(Topic(name, 1, "id"))
 
@@ -231,7 +230,7 @@ class TestSystem:
     def test_a_pinned_stream_is_that_one_and_no_other_of_its_name(
         self, kafka_server: KafkaServer, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(admins, "SETTLE_S", 0.3)
+        monkeypatch.setattr(broker_requests, "SETTLE_S", 0.3)
         monkeypatch.setattr(known_topics, "ABSENT_S", 0.3)
         system.pin({name: system.create_stream(name, 1).id}, {name: 1})
         assert system.end_offsets(name) == {0: 0}

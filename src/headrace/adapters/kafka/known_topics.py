@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headrace.adapters.kafka.admin import LOG, Admin, Topic
+from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.broker_requests import LOG
 from headrace.errors import IncompatibleChangeError, InvalidNameError, StorageError, StreamNotFoundError, hint_of_missing
 from headrace.model.names import checked_to_look_up
 

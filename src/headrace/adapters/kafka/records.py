@@ -11,7 +11,8 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS, refuse_marked
-from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
+from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic
+from headrace.adapters.kafka.broker_requests import LOG
 from headrace.adapters.kafka.clients import ANSWER_S, FENCED, error_text, new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.fetching import fetched

@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic
+from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.broker_requests import LOG, SAY_AGAIN_S, SAY_S
 from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.errors import StorageError
 
