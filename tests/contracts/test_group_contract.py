@@ -590,3 +590,38 @@ def test_a_group_is_forgotten_where_nobody_is_in_it(groups: Any) -> None:
     assert second.forget() and not second.is_there() and other.read("/headrace") is not None
     assert second.forget(), "again, it does nothing"
     assert first.register(registration("a")) >= 0 and first.state().members[0].registration.processor_id == "a"
+
+
+def test_who_registers_while_a_group_is_forgotten_can_lead_it(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (old, tree), (late, _) = groups(), groups()
+    old.register(registration("a"))
+    old.leave()
+    listed = tree.children
+
+    def children(path: str, **options: Any) -> tuple[str, ...]:
+        found: tuple[str, ...] = listed(path, **options)
+        if path == ROOT and late.sequence is None:
+            late.register(registration("b"))
+        return found
+
+    monkeypatch.setattr(tree, "children", children)
+    assert not old.forget()
+    assert late.confirm() and leading(late).propose(1, b"model", ORIGIN)
+
+
+def test_those_whose_nodes_were_deleted_by_hand_know_each_other_when_they_have_registered_again(pair: Any) -> None:
+    """Numbers begin again, and the sessions are those of before."""
+    first, tree, second, _ = pair
+    assert ids(first) == ids(second) == ["a", "b"]
+
+    def delete(path: str) -> None:
+        for name in tree.children(path):
+            delete(f"{path}/{name}")
+        tree.commit([Delete(path)])
+
+    delete(ROOT)
+    for group, id_ in ((second, "b"), (first, "a")):
+        assert not group.confirm()
+        group.register(registration(id_))
+    assert (second.sequence, first.sequence) == (0, 1)
+    assert ids(first) == ids(second) == ["b", "a"]

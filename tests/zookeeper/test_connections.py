@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from headrace.adapters.zookeeper.connection import connection_of
 from headrace.adapters.zookeeper.opening import open_group
+from headrace.adapters.zookeeper.tree import KazooTree
 from headrace.adapters.zookeeper_server.server import SESSION_TIMEOUT_MS_MAX, ZooKeeperServer
 from headrace.core.group.state import ModelOrigin, Registration
 from headrace.errors import ConfigError, SetupError, UnavailableError
@@ -120,6 +122,26 @@ def test_a_shorter_timeout_that_the_server_grants_counts(opened: Any) -> None:
     assert group.lease.timeout_s == SESSION_TIMEOUT_MS_MAX / 1000
 
 
+def test_a_client_that_connects_at_once_is_heard(real_zookeeper: RealPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former one has given up; the thread that makes the next one is not run for a moment."""
+    tree: Any = KazooTree(connection_of(f"zookeeper://127.0.0.1:{real_zookeeper.server.port}/x", {}))
+    start = KazooClient.start_async
+
+    def started(client: KazooClient) -> Any:
+        found = start(client)
+        wait_until(lambda: client.connected, "a connection")
+        time.sleep(0.5)
+        return found
+
+    try:
+        tree.open()
+        monkeypatch.setattr(KazooClient, "start_async", started)
+        tree._client.handler.has_ended, tree._session = True, None
+        assert tree.read("/zookeeper") is not None
+    finally:
+        tree.close()
+
+
 def test_a_keeper_extends_the_lease_until_it_is_stopped(opened: Any, real_zookeeper: RealPlace) -> None:
     group = opened(session__timeout__ms="1200")
     group.register(ME)
@@ -184,6 +206,24 @@ def test_each_node_that_anyone_may_change_is_refused(opened: Any, real_zookeeper
     opened(**dotted(ALICE))
 
 
+def test_a_root_may_be_below_a_node_that_its_user_may_not_read(opened: Any, real_zookeeper: RealPlace) -> None:
+    admin, alice = make_digest_acl("admin", "secret", all=True), make_digest_acl("alice", "tiger-alice", all=True)
+    client = KazooClient(f"127.0.0.1:{real_zookeeper.server.port}", auth_data=[("digest", "admin:secret"), ("digest", "alice:tiger-alice")])
+    client.start(WAIT_S_MAX)
+    client.create("/prod", acl=[admin])
+    client.create("/prod/headrace", acl=[alice, admin])
+    group = opened("prod/headrace", **dotted(ALICE))
+    try:
+        assert group.register(ME) == 0
+        with pytest.raises(ConfigError, match="/prod/headrace may not be read or written"):
+            opened("prod/headrace/bobs", **dotted(BOB)).register(ME)
+    finally:
+        group.close()
+        client.delete("/prod", recursive=True)
+        client.stop()
+        client.close()
+
+
 def test_without_credentials_there_is_a_warning(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         opened(root="other", **dotted(ALICE))
@@ -223,7 +263,9 @@ def test_sasl_logs_in_and_a_wrong_password_is_refused(own_zookeeper: ZooKeeperSe
 TALKATIVE = """
 import logging, os, signal, sys, time
 logging.basicConfig(level=0, stream=sys.stderr)
+from headrace.adapters.zookeeper.connection import connection_of
 from headrace.adapters.zookeeper.opening import open_group
+from headrace.adapters.zookeeper.tree import KazooTree
 from headrace.errors import HeadraceError
 from headrace.group.layout import GroupName
 server, port = int(sys.argv[1]), sys.argv[2]

@@ -210,12 +210,15 @@ class ChangeRequests:
         return known is not None and self._system.describe_stream(stream).id != known
 
     def refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
-        """Of these streams those that have changed in a way that their readers cannot follow, and why."""
+        """Of these streams those that have changed in a way that their readers cannot follow, and why. None where the system
+        cannot tell now."""
         try:
-            found = self._system.partition_counts(streams)
+            return self._refused(streams)
         except HeadraceError:
             return {}
-        model = self._plan.model
+
+    def _refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
+        found, model = self._system.partition_counts(streams), self._plan.model
         changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
         before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
         stateless = before.keys() - streams_under_state(self._plan.subs)

@@ -15,7 +15,7 @@ from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
 from headrace.driver.rounds.planned_round import PlannedRound
-from headrace.driver.rounds.poison_records import find_poison_records
+from headrace.driver.rounds.poison_records import are_poison_records_why
 from headrace.driver.rounds.retries import Retries
 from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
@@ -255,7 +255,12 @@ class Generation(ShownRounds):
 
     def _end_with(self, runner: SubTopologyRunner, error: BaseException) -> None:
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
-        refused = {} if isinstance(error, FencedError) else self._watch.refused(runner.sub.reads)
+        try:
+            refused = {} if isinstance(error, FencedError) else self._watch.refused(runner.sub.reads)
+            if refused and self._pauses.is_unsure(runner.sub.title):
+                self._settle(runner)
+        except Exception:  # it cannot be found out; `error` is what there is to say
+            refused = {}
         if refused:
             self._stop_alone(runner.sub.name, min(refused.items())[1])
         else:
@@ -274,9 +279,13 @@ class Generation(ShownRounds):
 
     def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
         if pause is not None and self._pauses.is_unsure(runner.sub.title):  # the round before has failed
-            self._when_answered(runner, "to read what is committed", runner.reload_committed)
-            self._pauses.ended(runner.sub.title)
+            self._settle(runner)
         return self._pauses.rests(runner, pause)
+
+    def _settle(self, runner: SubTopologyRunner) -> None:
+        """Behind a round that failed: shut out its containers, and read what they have committed."""
+        self._when_answered(runner, "to read what is committed", runner.reload_committed)
+        self._pauses.ended(runner.sub.title)
 
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
@@ -321,7 +330,8 @@ class Generation(ShownRounds):
                 self.caught_up.failed()
             if self._stopping.is_set():
                 return True
-            if self._finds_poison_records(runner, planned, failure):
+            is_stopping, say = self._ending.is_set, partial(self._say_meanwhile, name)
+            if are_poison_records_why(failure, self._engine, runner, planned, say=say, is_stopping=is_stopping):
                 retries.committed()
                 return True
             retries.again(planned, failure)
@@ -369,20 +379,9 @@ class Generation(ShownRounds):
         except OSError as error:
             LOG.warning("could not delete unneeded files, the next start does: %s", error)
 
-    def _finds_poison_records(self, runner: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
-        """Whether records on which an expression raises were found: the next round skips them."""
-        if not isinstance(failure, EngineFailure) or not failure.in_expression:
-            return False
-
-        def say(line: str) -> None:
-            LOG.warning("%s", line)
-            self._waiting_for[runner.sub.name] = line
-
-        try:
-            return find_poison_records(self._engine, runner, planned, say=say, is_stopping=self._ending.is_set)
-        except EngineFailure as error:
-            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
-            return False
+    def _say_meanwhile(self, name: str | None, line: str) -> None:
+        LOG.warning("%s", line)
+        self._waiting_for[name] = line
 
     def _when_answered(
         self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer], ended: threading.Event | None = None

@@ -55,7 +55,7 @@ class ProcessorGroup:
         self._own = OwnNode(tree, self.paths, clock)
         self.locality = GroupLocality(tree, self.paths, self._own)
         self._known: dict[str, GroupMember] = {}
-        self._known_session: int | None = None
+        self._known_of: tuple[int | None, int] | None = None  # the session, and which node the processors are below
         self._highest_version = 0  # that was seen: where ZooKeeper comes back empty its numbers are not used again
 
     # --- this processor ---------------------------------------------------------------------------------------------
@@ -140,10 +140,21 @@ class ProcessorGroup:
         return len(self._tree.children(self.paths.processors))
 
     def forget(self) -> bool:
-        """Delete all that it has stored; False where a processor is, or comes to be, registered: what was deleted by then that
-        one makes again. Again where it was interrupted."""
-        # This first, as a node that has others below it is not deleted: nothing is, while somebody is registered.
-        return _is_deleted(self._tree, self.paths.processors, deep=False) and _is_deleted(self._tree, self.paths.root)
+        """Delete all that it has stored; False where a processor is, or comes to be, registered: former job models are deleted
+        by then, and what each processor finds is there. Again where it was interrupted."""
+        paths = self.paths
+        if self._tree.children(paths.processors):
+            return False
+        there = [f"{paths.root}/{name}" for name in self._tree.children(paths.root)]
+        fixed = [path for path in there if path in paths.fixed]
+        below = [f"{path}/{name}" for path in fixed if path != paths.processors for name in self._tree.children(path)]
+        if not all(_is_deleted(self._tree, path) for path in [*below, *(path for path in there if path not in fixed)]):
+            return False
+        try:  # at once, as a node that has others below it is not deleted: one that registers meanwhile finds all of these
+            self._tree.commit([*map(Delete, fixed), Delete(paths.root)])
+        except TreeConflictError:
+            return not self.is_there()
+        return True
 
     def close(self) -> None:
         """End the session, and with it the registration."""
@@ -200,8 +211,10 @@ class ProcessorGroup:
     def _members(self, *, watch: bool = False) -> tuple[GroupMember, ...]:
         """By registration. What a node says never changes, so it is read once."""
         names = [name for name in self._tree.children(self.paths.processors, watch=watch) if sequence_of(name) is not None]
-        if self._known_session != self._tree.session_id:  # another tree may be there, with the same names
-            self._known, self._known_session = {}, self._tree.session_id
+        place = self._tree.read(self.paths.processors)
+        of = self._tree.session_id, 0 if place is None else place.created
+        if self._known_of != of:  # another tree may be there, or another node, and the same names in it
+            self._known, self._known_of = {}, of
         new = [name for name in names if name not in self._known]
         for name, node in zip(new, self._read_members(new), strict=True):
             if node is not None and node.owner:  # others are no registrations: they would never end
@@ -254,10 +267,10 @@ class ProcessorGroup:
         return found
 
 
-def _is_deleted(tree: Tree, path: str, *, deep: bool = True) -> bool:
+def _is_deleted(tree: Tree, path: str) -> bool:
     if tree.read(path) is None:
         return True
-    if deep and not all(_is_deleted(tree, f"{path}/{name}") for name in tree.children(path)):
+    if not all(_is_deleted(tree, f"{path}/{name}") for name in tree.children(path)):
         return False
     try:
         tree.commit([Delete(path)])

@@ -143,14 +143,15 @@ class OwnNode:
         return [path for path, node in nodes if node is not None and node.owner == session_id]
 
     def _make_fixed_nodes(self) -> None:
-        paths = self._paths
-        parents = paths.root.split("/")[1:]
-        above = [Create("/" + "/".join(parents[:count])) for count in range(1, len(parents) + 1)]
+        paths, above = self._paths, list[Create]()
+        place = paths.root
+        while place and self._tree.read(place) is None:  # what is above one that is there this user may not be allowed to read
+            above.insert(0, Create(place))
+            place = place.rpartition("/")[0]
         versions = encode(ModelVersions())
         fixed = [Create(path, versions if path == paths.versions else b"") for path in paths.fixed]
-        wanted = [*above, *fixed]
-        found = self._tree.read_all([one.path for one in wanted])
-        for one in [one for one, node in zip(wanted, found, strict=True) if node is None]:
+        found = self._tree.read_all(paths.fixed)
+        for one in [*above, *(one for one, node in zip(fixed, found, strict=True) if node is None)]:
             try:
                 self._tree.commit([one])
             except TreeConflictError as conflict:

@@ -68,7 +68,7 @@ class KazooTree:
         self._connected = threading.Condition()
         self._changed = threading.Event()
         self._on_watch = self._hear  # one object: kazoo keeps it once per node, however often it is given
-        self._client = self._new_client()
+        self._connect()
 
     @property
     def session_id(self) -> int | None:
@@ -185,8 +185,8 @@ class KazooTree:
 
     # --- the client ---------------------------------------------------------------------------------------------------
 
-    def _new_client(self) -> KazooClient:
-        """One that connects in the background from now on."""
+    def _connect(self) -> None:
+        """Have a new client, which connects in the background from now on."""
         given = self._connection
         client = KazooClient(
             hosts=given.servers,
@@ -200,8 +200,8 @@ class KazooTree:
         )
         self._watch_handshakes(client)
         client.add_listener(lambda state: self._hear_of_connection(client, state))
+        self._client = client  # before it connects: of others nothing is heard
         client.start_async()
-        return client
 
     def _watch_handshakes(self, client: KazooClient) -> None:
         """Learn the timeout that is granted, which kazoo keeps to itself. And a server that has come back empty closes each
@@ -246,7 +246,7 @@ class KazooTree:
 
     def _hear_of_connection(self, client: KazooClient, state: str) -> None:
         """From kazoo's thread. SUSPENDED says nothing of the session."""
-        if client is not getattr(self, "_client", client) or self._closed:
+        if client is not self._client or self._closed:
             return
         with self._connected:
             if state == KazooState.CONNECTED and client.client_id is not None:
@@ -265,7 +265,8 @@ class KazooTree:
                     "the processor is stopping: nothing is to be done",
                 )
             if self._client.handler.has_ended:  # kazoo has given up
-                self._client, former = self._new_client(), self._client
+                former = self._client
+                self._connect()
                 end(former)
             client = self._client
         with self._connected:

@@ -37,6 +37,7 @@ from headrace.model.streams import SSP
 from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.group")
+LOADING = "the plan in force to be read"
 RELEASE_S = 8.0  # for so long rounds may end by themselves, before they are dropped
 
 
@@ -236,6 +237,7 @@ class ProcessorRounds:
         if error is None:
             return
         self._end()
+        self.publish_end()  # of these rounds, and not of those that begin next
         if not isinstance(error, FencedError):
             raise error
         LOG.info("%s", error.message)
@@ -280,11 +282,13 @@ class ProcessorRounds:
         works_on = grant.widens(self._grant)
         if not works_on:
             self._end()
+            self.waiting_for = LOADING
         plan = self._loaded(grant.number, self.processor_id)
         if works_on and self.generation is not None:
             self.generation.yield_soon()
             self.generation.join(RELEASE_S)
         self._end()
+        self.waiting_for = LOADING  # where a call below raises
         if self.processor_id not in holders_of(plan.model):
             self.waiting_for = "tasks: all are with other processors"
             return

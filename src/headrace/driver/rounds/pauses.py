@@ -34,9 +34,10 @@ class Pauses:
         return is_new
 
     def all_rest(self, number: int, ended: Iterable[str]) -> bool:
-        """Whether all rest that are asked to by the pause of this number. `ended`: the titles of those that run no more."""
+        """Whether all rest that are asked to by the pause of this number. `ended`: those that run no more, by title; where the
+        last round may still commit it does not rest."""
         asked = [title for title, pause in self._asked.items() if pause.number == number]
-        over = set(ended)
+        over = set(ended) - self._unsure
         return all(title in over or self._resting.get(title) == number for title in asked)
 
     def of(self, title: str) -> Pause | None:

@@ -21,6 +21,25 @@ CULPRITS_PER_ROUND_MAX = 10
 KnownFailure = tuple[SSP, int, str, str]  # offset, kind of error, message
 
 
+def are_poison_records_why(
+    failure: Exception,
+    engine: Engine,
+    rounds: SubTopologyRunner,
+    planned: PlannedRound,
+    *,
+    say: Callable[[str], None],
+    is_stopping: Callable[[], bool],
+) -> bool:
+    """Whether the round failed by records on which an expression raises, which were found: the next round skips them."""
+    if not isinstance(failure, EngineFailure) or not failure.in_expression:
+        return False
+    try:
+        return find_poison_records(engine, rounds, planned, say=say, is_stopping=is_stopping)
+    except EngineFailure as error:
+        LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
+        return False
+
+
 def find_poison_records(
     engine: Engine,
     rounds: SubTopologyRunner,

@@ -208,7 +208,7 @@ class TaskPositions:
                 self._idle_since.pop(ssp, None)
 
     def idle(self, now_s: float, timeout_s: float) -> set[SSP]:
-        return {ssp for ssp, since in self._idle_since.items() if now_s - since >= timeout_s}
+        return {ssp for ssp, since in list(self._idle_since.items()) if now_s - since >= timeout_s}
 
     def note_upstream(self, watermark_us: int | None) -> None:
         """Those that write this input have come to `watermark_us` with all that they have committed.
