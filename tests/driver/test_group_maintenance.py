@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,17 @@ import pytest
 
 import headrace as hr
 from driver.test_maintenance import application, opened, work
-from driver.test_state_versions import TASKS, Job
+from driver.test_state_versions import BEHIND, TASKS, Job
+from headrace.adapters.kafka.stored_checkpoints import CheckpointTopic
+from headrace.codec.documents import decode_checkpoint, encode
 from headrace.driver.group.group_maintenance import GroupMaintenance
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import files_of
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.errors import FencedError
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 from headrace.testing import Driver
 
 
@@ -99,3 +105,66 @@ def test_a_plan_that_has_not_committed_yet_purges_nothing(tmp_path: Path) -> Non
         work(driver, 1)
         leader.tidy()
         assert driver._system.beginning_offsets("tidy-by-first-repartition") == {0: 9}
+
+
+class Topic:
+    """The leader's reader of the checkpoints, which all stores of its process share; the broker alone is not there."""
+
+    def __init__(self) -> None:
+        self.reader, self._written, self._offset = CheckpointTopic({}, "checkpoints"), list[Checkpoint](), 0
+
+    def write(self, one: Checkpoint) -> None:
+        self._written.append(one)
+
+    def read(self) -> dict[TaskName, Checkpoint]:
+        for one in self._written:
+            key, value, at = str(one.task).encode(), encode(one), self._offset
+            self.reader._take(SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda o=at: o))
+            self._offset += 1
+        self._written.clear()
+        found = [decode_checkpoint(value, "a checkpoint") for value in self.reader._values.values()]
+        return {one.task: one for one in found}
+
+
+@pytest.mark.parametrize("read_by", ["a cut that was not kept", "a round that failed"])
+def test_a_cut_of_one_sub_topology_deletes_no_file_that_a_checkpoint_of_another_names(
+    job: Job, tmp_path: Path, read_by: str
+) -> None:
+    """Its last look is old, and others have read the topic since."""
+    leader, topic, deltas = leadership(job, interval_s=3600), Topic(), list[StateFile]()
+    store: Any = leader._backend.store
+    store.checkpoints, store.replaced_files = topic.read, topic.reader.replaced_files
+
+    numbers = count()
+
+    def commits() -> Checkpoint:
+        number = next(numbers)
+        file = StateFile(f"kept/a-{number}", StateFileKind.DELTA, 1, 1, "c", number)
+        (tmp_path / "state" / file.name).touch()
+        deltas.append(file)
+        one = Checkpoint(BEHIND, RoundId(1, "a", number), 1, {SSP("log", "a", 0): number}, Head(file.version, tuple(deltas)))
+        topic.write(one)
+        return one
+
+    (tmp_path / "state" / "kept").mkdir(exist_ok=True)
+    for task in TASKS:
+        if task != BEHIND:
+            topic.write(job.current[task])
+    commits()
+    leader.hear()
+    commits()
+    commits()
+    if read_by == "a cut that was not kept":
+        leader.hear([None])
+    else:
+        topic.read()
+    last = commits()
+    leader.hear([None])
+    needed = files_of([last])
+    assert [name for name in needed if not (tmp_path / "state" / name).exists()] == []
+    del deltas[:]
+    folded = commits()
+    for _ in range(2):
+        leader.hear()
+    assert [name for name in needed - files_of([folded]) if (tmp_path / "state" / name).exists()] == [], "they stay"
+

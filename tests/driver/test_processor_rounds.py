@@ -83,6 +83,22 @@ def test_a_processor_whose_rounds_cannot_be_begun_says_what_it_waits_for(
         assert rounds.generation is None and rounds.waits_for == LOADING
 
 
+def test_lanes_of_a_sub_topology_that_cannot_follow_its_streams_are_fenced_too(
+    rounds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt of before would commit under a grant that no other knows to be in use."""
+    subs = [SimpleNamespace(name=None, title="source", reads=("recreated",)), SimpleNamespace(name="x", title="x", reads=())]
+    plan = SimpleNamespace(model=MagicMock(), subs=subs, refused={"recreated": MagicMock()}, checkpoints={}, epoch=9)
+    monkeypatch.setattr(rounds, "_loaded", lambda *_: plan)
+    store = rounds._backend.processor_store
+    store.recover.return_value = {}
+    store.reset_mock()
+    rounds._reader.grants.return_value = {"p": Grant(9, INCARNATION)}
+    rounds.follow(STATE, INCARNATION, is_leader=False)
+    assert [call.args for call in store.recover.call_args_list] == [(9, "x")]
+    assert [call.args for call in store.shut_out.call_args_list] == [(9, None)]
+
+
 def test_a_processor_that_gains_tasks_works_on_where_the_plan_cannot_be_read(
     rounds: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

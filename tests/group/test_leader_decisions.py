@@ -235,6 +235,30 @@ def test_after_a_plan_whose_commit_was_not_answered_the_leader_goes_by_the_one_i
     assert one.plans.to_lead.call_count == 2
 
 
+@pytest.mark.parametrize("step", [GroupStep.PROPOSE, GroupStep.GRANT])
+def test_a_first_plan_that_was_committed_and_not_answered_is_not_followed_by_one_of_a_start(led: Of, step: GroupStep) -> None:
+    """`reset_offset` counts once for a run: processors have begun under it."""
+    one = led(step)
+    one.begin()
+
+    def committed(*_: object) -> Any:
+        one.plans.planner.backend.store.job_model.return_value = SimpleNamespace(version=1, sub_topologies=())
+        one.plans.origin.return_value = ModelOrigin("code", "run")
+        raise unanswered(OPEN)
+
+    for call in (one.plans.commit, one.plans.grant):
+        call.side_effect = committed
+    if step is GroupStep.PROPOSE:
+        one.await_proposal()
+    while not one.unanswered:
+        one.look(1)
+    for call in (one.plans.commit, one.plans.grant):
+        call.side_effect = None
+    one.look()
+    assert [order.is_replan for (order,), _ in one.plans.draft.call_args_list][:2] == [False, True]
+    assert one.plans.to_lead.called
+
+
 def test_who_has_left_is_fenced_though_the_first_try_failed(led: Of) -> None:
     """Its grant was taken back by then: no grant says any more that its lanes are to be fenced."""
     one = led(GroupStep.NOTHING, leaves=True)

@@ -232,6 +232,29 @@ def test_tasks_that_stay_apart_though_all_say_that_they_rest_are_not_waited_for_
     assert second == PAUSE_S_MAX + 1 and due == scales and not pauses.is_active
 
 
+def test_sub_topologies_that_read_one_partition_are_brought_together_where_the_last_task_of_both_is() -> None:
+    """A global table is read by each that joins it, and in each they are elsewhere."""
+    pair, table = Pair(), SSP("kafka", "table", 0)
+    assert pair.a.sequence is not None and pair.b.sequence is not None
+    checkpoints, merging = dict[TaskName, Checkpoint](), dict[str, Recut]()
+    for sub, places in (("x", (60, 80)), ("y", (40, 50))):
+        whole = TaskName(PartitionGroup(0), sub)
+        parts = tuple(replace(whole, bucket=KeyBucket(index, 2)) for index in (0, 1))
+        pairs = zip(parts, places, strict=True)
+        checkpoints |= {task: Checkpoint(task, RoundId(1, sub, 1), 1, {table: at}) for task, at in pairs}
+        merging[sub] = Recut(sub, 1, {whole: parts})
+    pauses = GroupPauses(pair.a, pair.a.leading(pair.a.sequence), pair.a.sequence, lambda: checkpoints)
+    of = PauseOf(frozenset({"x", "y"}), frozenset({pair.b.sequence}))
+    pauses.bring_together(pair.a.state(), of, merging, (ChangeRequest(ChangeKind.SCALE, "1"),), NOW_S)
+    for second in range(2):
+        asked = pair.a.state().pause
+        assert asked is not None
+        if not second:
+            assert pair.b.rest(asked.number)
+            pauses.look(pair.a.state(), NOW_S + 1)
+    assert asked.positions == {str(table): 80}
+
+
 def test_a_request_is_of_the_leader_that_made_it() -> None:
     pair = Pair()
     pair.cut(pair.leads(pair.a), pair.a, "source")

@@ -208,7 +208,8 @@ def test_each_node_that_anyone_may_change_is_refused(opened: Any, real_zookeeper
 
 def test_a_root_may_be_below_a_node_that_its_user_may_not_read(opened: Any, real_zookeeper: RealPlace) -> None:
     admin, alice = make_digest_acl("admin", "secret", all=True), make_digest_acl("alice", "tiger-alice", all=True)
-    client = KazooClient(f"127.0.0.1:{real_zookeeper.server.port}", auth_data=[("digest", "admin:secret"), ("digest", "alice:tiger-alice")])
+    both = [("digest", "admin:secret"), ("digest", "alice:tiger-alice")]
+    client = KazooClient(f"127.0.0.1:{real_zookeeper.server.port}", auth_data=both)
     client.start(WAIT_S_MAX)
     client.create("/prod", acl=[admin])
     client.create("/prod/headrace", acl=[alice, admin])

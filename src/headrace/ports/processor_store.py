@@ -55,11 +55,15 @@ class ProcessorStore(Protocol):
         the job model or a base is not the current one, `StorageError` if a file that it names is missing; then nothing is
         changed. Where workers commit (Kafka) each has done so before it answered, and this records it."""
 
+    def shut_out(self, epoch: int, sub_topology: str | None) -> None:
+        """End every attempt of earlier rounds of the sub-topology that might still commit; `FencedError` if the epoch is not
+        ours any more. Where the driver commits there is none."""
+        return
+
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
-        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still commit,
-        then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more. Where workers commit, some
-        containers of the failed round may have committed and others not: each task's checkpoint says for itself, and the
-        next round builds on each as it is."""
+        """After a round that failed: `shut_out`, then read the checkpoints of the sub-topology's tasks. Where workers commit,
+        some containers of the failed round may have committed and others not: each task's checkpoint says for itself, and
+        the next round builds on each as it is."""
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """For eyes, never for decisions: not tied to an epoch, and it may be lost."""

@@ -136,12 +136,17 @@ class KafkaProcessorStore(ProcessorStore):
                     self._producer_of[(title, container.lane)] = container.receipt
 
     @waited_for()
-    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
+    def shut_out(self, epoch: int, sub_topology: str | None) -> None:
         self.check_epoch(epoch)
         sub = self._own_model.sub_topology(sub_topology)
         self._fencing.fence({sub.title: [container.lane for container in sub.containers]})
         with self._lock:
             self._producer_of = {key: token for key, token in self._producer_of.items() if key[0] != sub.title}
+
+    @waited_for()
+    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
+        self.shut_out(epoch, sub_topology)
+        sub = self._own_model.sub_topology(sub_topology)
         for _ in range(SEED_TRIES):
             mine = self._read(epoch, sub)
             lost = self._lost(sub, mine)

@@ -157,7 +157,10 @@ class GroupCoordinator:
     def look(self, state: GroupState, runners: Collection[SubTopologyRunner], now_s: float) -> None:
         """Do what `state` asks for. `runners`: those of this process, which know what all processors have committed."""
         self._heartbeat.check()
-        model, self._origin = self._store.job_model(), self._plans.origin() or state.origin
+        model, committed = self._store.job_model(), self._plans.origin()
+        self._origin = committed or state.origin
+        # its first plan may be committed, and the answer lost: what follows is no start any more
+        self._has_planned = self._has_planned or (model is not None and committed == self._own_origin)
         holders = frozenset[str]() if model is None else holders_of(model)
         state = self._with_awaited(state, holders)
         self._fence_those_that_left(state)
@@ -346,7 +349,7 @@ class GroupCoordinator:
         began_s, self._made = time.monotonic(), None
         try:
             with self._taking_back():
-                plan, changed = self._plans.commit(order, self._changed)
+                plan, changed = self._plans.commit(replace(order, requests=self._due), self._changed)
         except UnavailableError:
             self._plan = None  # it may be committed: which one is in force is read
             self._abandon(awaited.version, now_s)

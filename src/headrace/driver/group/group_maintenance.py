@@ -96,6 +96,8 @@ class GroupMaintenance:
                 with self._deleting():
                     maintenance.heard(name, [one for task, one in checkpoints.items() if task.sub_topology == name])
             maintenance.keep()
+            if cuts is not None:
+                return  # of the other sub-topologies it is not known what newer checkpoints name
             with self._deleting():
                 maintenance.delete_replaced(self._replaced)
                 self._replaced = frozenset()

@@ -128,7 +128,8 @@ class GroupPauses:
         apart: dict[str, int] = {}
         checkpoints = self._read()
         for one in self._merging.values():
-            apart |= {str(ssp): position for ssp, position in positions_to_reach(one, checkpoints).items()}
+            for ssp, position in positions_to_reach(one, checkpoints).items():  # two may read one partition
+                apart[str(ssp)] = max(position, apart.get(str(ssp), position))
         if apart and now_s >= self._until_s:
             return self._come_to_nothing("all rest, and tasks are not together")
         if apart:

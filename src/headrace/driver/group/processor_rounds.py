@@ -33,7 +33,9 @@ from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.group.processor_group import ProcessorGroup
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 from headrace.ports.coordinator_store import JobReader
 
 LOG = logging.getLogger("headrace.group")
@@ -296,8 +298,12 @@ class ProcessorRounds:
         store = self._backend.processor_store
         store.begin(grant.number, plan.model, self.processor_id)
         self._preparer.paths.control.begin(grant.number)
-        running = [sub for sub in plan.subs if plan.refused.keys().isdisjoint(sub.reads)]  # of others nothing is committed
-        found = {task: one for sub in running for task, one in store.recover(grant.number, sub.name).items()}
+        found: dict[TaskName, Checkpoint] = {}
+        for sub in plan.subs:
+            if plan.refused.keys().isdisjoint(sub.reads):
+                found |= store.recover(grant.number, sub.name)
+            else:  # nothing of it is committed under this grant, nor under one before
+                store.shut_out(grant.number, sub.name)
         plan = replace(plan, checkpoints={**plan.checkpoints, **found})
         tasks = len(processor_tasks(plan.model, [self.processor_id]))
         every, version = len(list(plan.model.tasks)), plan.model.version
