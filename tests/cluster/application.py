@@ -53,6 +53,12 @@ def one_expression(name: str, system: str, **keys: Any) -> hr.App:
     return app
 
 
+def without_state(name: str, system: str, **keys: Any) -> hr.App:
+    app = hr.App(name, system, **keys)
+    app.stream(f"{name}-orders", key=hr.String(), value=ORDER).filter("value.amount > 0").to(f"{name}-filtered")
+    return app
+
+
 def slow(name: str, system: str, log: str = "", pause_s: float = 0.0, **keys: Any) -> hr.App:
     """Every record takes `pause_s`, and leaves a line in the file `log`: its id, and when."""
     app = hr.App(name, system, **keys)
@@ -70,7 +76,7 @@ def slow(name: str, system: str, log: str = "", pause_s: float = 0.0, **keys: An
     return app
 
 
-APPLICATIONS = {"expressions": expressions, "one_expression": one_expression, "slow": slow}
+APPLICATIONS = {"expressions": expressions, "one_expression": one_expression, "without_state": without_state, "slow": slow}
 Sent = list[tuple[str, dict[str, Any] | bytes, int]]  # key, value or bytes that are no JSON, time in ms
 
 

@@ -179,6 +179,23 @@ def test_an_executor_that_is_killed_costs_no_record(
         assert (changes[0].what, changes[0].after) == ("machine-1 has left", "2 of 4 tasks moved")
 
 
+def test_an_application_without_state_needs_no_place_for_it(
+    cluster: Cluster, driver: Driver, world: Clustered, job_keys: Keys
+) -> None:
+    """Neither `state_uri` nor `local_store_dir` is set."""
+    sent = sent_of(random.Random(5), 100, "amount")
+    world.create(2, "orders")
+    world.create(1, "filtered", "dead")
+    world.produce("orders", sent)
+    keys = job_keys(world.name, dead_letter_stream=f"{world.name}-dead")
+    del keys["state_uri"], keys["local_store_dir"]
+    driver.ask(start="without_state", until="caught-up", **keys)
+    driver.ask(wait=WAIT_S)
+    wanted = sorted(value["id"] for _, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
+    assert sorted(one.value["id"] for one in world.read("filtered", hr.Json())) == wanted
+    assert world.dead_letters().total() == sum(value == b"no json" for _, value, _ in sent)
+
+
 def worked(log: Path) -> list[tuple[int, float]]:
     """The ids of the records that were worked on, and when."""
     lines = log.read_text().splitlines() if log.exists() else []

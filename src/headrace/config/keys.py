@@ -148,8 +148,8 @@ class Config(Mapping[str, Any]):
     state_uri: str | None = declared(
         None,
         "Folder or file system URI (such as s3://BUCKET/FOLDER, on Kafka) of the state files (deltas and snapshots), shared by "
-        "all machines, but not by an application of the same name on another system; required on a cluster; unset: "
-        "`.headrace/state` next to the log's folder.",
+        "all machines, but not by an application of the same name on another system; required on a cluster for an application "
+        "with state; unset: `.headrace/state` next to the log's folder.",
     )
     metadata_store: Any = declared(
         None,

@@ -296,20 +296,19 @@ class _Container:
             stream, originals = self.program.dead_letter, self._originals(rejects)
             limits = self.program.limits.get(stream, ANY)
             dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
-        heads: dict[str, Head | None] = {}
+        heads = {task_run.task: task_run.plan.head for task_run in self.runs}
+        changed = [task_run for task_run in self.runs if (state := task_run.state_if_open) is not None and state.changed]
         files: list[str] = []
-        has_due = False  # one in a round: after a change of the elasticity factor all tasks are due at once
-        with self.ports.writing_state():
-            for task_run in self.runs:
-                state = task_run.state_if_open
-                heads[task_run.task] = task_run.plan.head
-                if state is not None and state.changed:
-                    is_held = task_run.plan.held_files > 0
-                    state.is_snapshot_due = not (has_due or is_held) and is_snapshot_due(task_run.plan.head)
+        if changed:
+            with self.ports.writing_state():
+                has_due = False  # one in a round: after a change of the elasticity factor all tasks are due at once
+                for task_run in changed:
+                    state, plan = task_run.state, task_run.plan
+                    state.is_snapshot_due = not (has_due or plan.held_files > 0) and is_snapshot_due(plan.head)
                     has_due = has_due or state.is_snapshot_due
                     check_own_keys(task_run, state)
                     self.reached("segments")
-                    heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
+                    heads[task_run.task], written = self.ports.write_state(plan, state)
                     files.extend(written)
         self.reached("outputs")
         self.ports.write_outputs(outputs)

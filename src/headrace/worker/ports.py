@@ -101,7 +101,8 @@ class WorkerPorts(Protocol):
     def open_state(self, task: TaskPlan) -> AbstractContextManager[Any]: ...
 
     def writing_state(self) -> AbstractContextManager[None]:
-        """All calls of `write_state` are made within; what they wrote is durable when it is left."""
+        """All calls of `write_state` are made within; what they wrote is durable when it is left. Not entered where no task
+        has changed: an application without state has no place for it."""
 
     def write_state(self, task: TaskPlan, state: Any) -> tuple[Head, list[str]]:
         """The new head, and the paths of the files it needs."""
