@@ -19,7 +19,7 @@ from headrace.adapters.spark.dead_jvm import call_or_kill, forget, lost_engine
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows, text_of
-from headrace.adapters.spark.pickled_programs import program_bytes
+from headrace.adapters.spark.pickled_programs import PickledPrograms
 from headrace.adapters.spark.placement import collected, collected_without_query
 from headrace.adapters.spark.questions import Executor
 from headrace.adapters.spark.reader_reports import with_reports
@@ -58,12 +58,12 @@ class SparkEngine:
         self._stop_session, self._closed = stop_session, closed
         self._is_lost = False
         self._id = uuid.uuid4().hex
-        self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self._shared: dict[str, list[list[int]]] = {}
         self._slots = slots_of(session)
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
+        self._pickled_program = PickledPrograms(is_cluster=self.driver_address is not None).bytes_of
         self._executors = Executors(session)
         self._looking = threading.Lock()
         self._rounds = None
@@ -355,11 +355,6 @@ class SparkEngine:
             return "binary", "binary"
         key, value = self.types_of(program.source(number), endpoint.chain)
         return key if side.key_changed else "binary", value if side.value_changed else "binary"
-
-    def _pickled_program(self, program: Any) -> bytes:
-        if program.id not in self._pickled:
-            self._pickled[program.id] = program_bytes(program, self.driver_address is not None)
-        return self._pickled[program.id]
 
 
 def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:

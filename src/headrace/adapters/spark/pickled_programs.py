@@ -15,6 +15,21 @@ from pyspark import cloudpickle
 from headrace.adapters.spark.pickled_classes import pickled_by_value
 
 
+class PickledPrograms:
+    """The programs of the plan in force as bytes, each made once. `is_cluster`: see `program_bytes`."""
+
+    def __init__(self, *, is_cluster: bool) -> None:
+        self._is_cluster = is_cluster
+        self._made: dict[str, tuple[Any, bytes]] = {}  # by the program's id, under which the next plan may have another one
+
+    def bytes_of(self, program: Any) -> bytes:
+        of, pickled = self._made.get(program.id, (None, b""))
+        if of is not program:  # that writes, say, to a stream that has more partitions since
+            pickled = program_bytes(program, self._is_cluster)
+            self._made[program.id] = program, pickled
+        return pickled
+
+
 def program_bytes(program: Any, is_cluster: bool) -> bytes:
     """A `core.topology.program.Program` without what stays in the driver. `is_cluster`: workers are on other machines, where
     no module of the application's folder is; else they find those that its own module imports."""
