@@ -96,3 +96,19 @@ def test_ctrl_c_stops_it_in_order(place: Path) -> None:
         while log.job_store("submitted").holder() is not None:  # it is given back by the program, which ends after the JVM
             assert time.monotonic() < until_s, output
             time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "headrace run flights.py --until caught-up --set spark.speculation=True",
+        "spark-submit $(headrace submit-args) --conf spark.speculation=true flights.py --until-caught-up",
+    ],
+)
+def test_speculation_is_refused(place: Path, command: str) -> None:
+    process = submitted(place, command)
+    output = process.communicate(timeout=WAIT_S)[0] + (place / "errors").read_text()
+    assert process.returncode != 0
+    assert "spark.speculation is on" in output
+    with hr.open_system(f"log:{place / 'data'}") as log:
+        assert "counts" not in [stream.name for stream in log.streams()], "nothing was planned"
