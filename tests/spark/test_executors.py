@@ -51,3 +51,30 @@ def test_one_that_has_answered_for_another_and_is_lost_while_it_is_asked_itself_
         pass
     executors.look()
     assert executors.rejections() == {} and executors.slots() == {"host-1": 1}
+
+
+def test_one_that_came_as_another_was_lost_is_seen_though_the_list_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's scheduler has the new one at once; the list, which has as many, still has the one that was lost."""
+    one, two, three = (Executor(name, f"host-{name}", 1) for name in "123")
+    ids, listed = ["1", "2"], [one, two]
+
+    def verdicts(context: Any, check: Any, due: Sequence[Executor]) -> dict[str, Any]:
+        return {one.id: Admitted(one.host) for one in due}
+
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorIds=lambda: SimpleNamespace(mkString=lambda _: ",".join(ids))))
+    monkeypatch.setattr(module, "_listed", lambda context: list(listed))
+    monkeypatch.setattr(module.questions, "verdicts", verdicts)
+    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
+    executors._check = SimpleNamespace()  # type: ignore[assignment]
+
+    def looked() -> dict[str, int]:
+        executors.look()
+        while executors._asking:
+            pass
+        return executors.slots()
+
+    assert looked() == {"host-1": 1, "host-2": 1}
+    ids[:] = ["2", "3"]
+    looked()
+    listed[:] = [two, three]
+    assert looked() == {"host-2": 1, "host-3": 1}

@@ -47,14 +47,14 @@ class Executors:
         ids = self._context._jsc.sc().getExecutorIds().mkString(",")
         if ids != self._ids:
             listed = tuple(_listed(self._context))
+            there = {one.id for one in listed}
             with self._lock:
                 self._there = listed
-                there = {one.id for one in listed}
                 # An executor may have answered for another one that was asked: it has a verdict, and was not asked.
                 self._asked_s = {id_: at_s for id_, at_s in self._asked_s.items() if id_ in there}
                 self._verdicts = {id_: verdict for id_, verdict in self._verdicts.items() if id_ in there}
-            if len(listed) == len(list(filter(None, ids.split(",")))):
-                self._ids = ids  # else it is looked at again: a new one is listed a moment later
+            if there == set(filter(None, ids.split(","))):
+                self._ids = ids  # else it is looked at again: a new one is listed a moment later, and so one that is lost
         self._ask(time.monotonic())
 
     def slots(self) -> dict[str, int]:
