@@ -216,6 +216,7 @@ class Job(RunningJob):
         began_s = time.monotonic()
         with self._tidying:
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
+            self._generation.maintenance.keep_locality()  # and give tasks back to where they have just run
         prepared_s = self._requests.end_preparation()
         with self._tidying, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
             prepared = self._prepared_again()
