@@ -298,29 +298,40 @@ def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path)
     assert again and all(checkpoints_in(first) == checkpoints_in(second) for first, second in again)
 
 
-class Losing(FailingEngine):
-    """All containers commit; of those of a round that `loses` names nothing is heard, and `meanwhile` is called then."""
+def run_elsewhere(lane: int) -> Summary:
+    return Summary(lane, declined="host-2")
 
-    def __init__(self, loses: Callable[[int], slice | None], meanwhile: Callable[[], object] = lambda: None) -> None:
+
+def without_its_state(lane: int) -> Summary:
+    return Summary(lane, missing={"Partition_0": 1_000})
+
+
+class Losing(FailingEngine):
+    """All containers commit; of those of a round that `loses` names is heard what `declined` gives for a lane, and `meanwhile`
+    is called then."""
+
+    def __init__(self, loses: Callable[[int], slice | None], declined: Callable[[int], Summary] = run_elsewhere) -> None:
         super().__init__(lambda number, position: False)
-        self.loses, self.meanwhile = loses, meanwhile
+        self.loses, self.declined = loses, declined
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def run(self, *arguments: Any) -> list[bytes]:
         answers = super().run(*arguments)
         unknown = self.loses(self.rounds)
         if unknown is not None:
-            answers[unknown] = [encoded(Summary(decoded_summary(one).lane, declined="host-2")) for one in answers[unknown]]
+            answers[unknown] = [encoded(self.declined(decoded_summary(one).lane)) for one in answers[unknown]]
             self.meanwhile()
         return answers
 
 
 @pytest.mark.parametrize("is_replanned", [False, True], ids=["no plan is due", "a plan is due"])
 @pytest.mark.parametrize("unknown", [slice(-1, None), slice(None)], ids=["the last", "all"])
+@pytest.mark.parametrize("declined", [run_elsewhere, without_its_state])
 def test_what_containers_have_committed_without_a_word_is_known_when_the_round_has_ended(
-    place: Path, monkeypatch: pytest.MonkeyPatch, unknown: slice, is_replanned: bool
+    place: Path, monkeypatch: pytest.MonkeyPatch, declined: Callable[[int], Summary], unknown: slice, is_replanned: bool
 ) -> None:
-    """A container commits and its executor dies; Spark runs it again elsewhere, where it declines. A version of the state that
-    is kept now has what that container has written."""
+    """A container commits and its executor dies; Spark runs it again elsewhere, or on another executor there, which has not its
+    stores, and it declines. A version of the state that is kept now has what that container has written."""
     values, committed, known = produce(place, 100), Maintenance.committed, list[bool]()
 
     def compared(self: Maintenance, runner: SubTopologyRunner) -> None:
@@ -329,7 +340,7 @@ def test_what_containers_have_committed_without_a_word_is_known_when_the_round_h
         committed(self, runner)
 
     monkeypatch.setattr(Maintenance, "committed", compared)
-    engine = Losing(lambda number: unknown if number % 3 == 0 else None)
+    engine = Losing(lambda number: unknown if number % 3 == 0 else None, declined)
     job = wiring.start(application(place), "caught-up", engine=engine)
 
     def replan() -> None:

@@ -182,10 +182,10 @@ class SubTopologyRunner:
     def _accepted(self, planned: PlannedRound, summaries: list[Summary]) -> list[Summary]:
         """Those of the containers that have taken part. One that Spark ran at another location than its own has declined, and
         so has one whose stores lack much of their state: that is restored now. Of one whose location was lost nothing is known;
-        and before one was run elsewhere, another attempt of it may have committed."""
+        and before one has declined, another attempt of it may have committed."""
         self.meter.answered(summaries, time.monotonic())
         declined = [summary for summary in summaries if summary.has_declined]
-        self.has_unknown = any(summary.lost or summary.declined is not None for summary in declined)
+        self.has_unknown = bool(declined)
         if not declined:
             return summaries
         self.progress.count(Counter("containers_lost" if one.lost else "containers_declined" for one in declined))
