@@ -19,7 +19,7 @@ RAW = -1  # the endpoint of rows that no expression has seen: a batch with offse
 
 class InputRange(msgspec.Struct, frozen=True):
     """Offsets start <= o < end of SSP number `ssp`. `terms`: where the worker finds them by itself, as the system said
-    (`ports.System.range_terms`); None where the engine reads them, and they come with the prepared rows."""
+    (`ports.system.System.range_terms`); None where the engine reads them, and they come with the prepared rows."""
 
     ssp: int
     start: int

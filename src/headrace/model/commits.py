@@ -30,7 +30,7 @@ class ContainerCommit:
 
     lane: int
     checkpoints: tuple[Checkpoint, ...]
-    receipt: Any = None  # a `ports.SystemPayload`
+    receipt: Any = None  # a `ports.processor_store.SystemPayload`
     state_files: tuple[str, ...] = ()  # absolute paths that must exist
 
 

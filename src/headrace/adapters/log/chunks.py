@@ -42,7 +42,7 @@ class Chunk:
 
 
 def terms_of(chunks: Iterable[Chunk]) -> list[Any]:
-    """The chunks as the runtime carries them (`ports.SystemPayload`)."""
+    """The chunks as the runtime carries them (`ports.processor_store.SystemPayload`)."""
     return [msgspec.to_builtins(chunk) for chunk in chunks]
 
 

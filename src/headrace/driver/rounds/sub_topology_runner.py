@@ -2,7 +2,7 @@
 
 A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
 planned from that (protocol.md, "Terms"). `SubTopologyRunner` decides nothing about time: the caller says when to look. How a
-round is committed is the adapter's, see `ports.ProcessorStore`.
+round is committed is the adapter's, see `ports.processor_store.ProcessorStore`.
 """
 
 from __future__ import annotations
