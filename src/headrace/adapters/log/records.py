@@ -59,7 +59,7 @@ def produce(catalog: Catalog, name: str, records: Iterable[Any], key: Serde | No
 def put_back(
     catalog: Catalog, application: str, records: Mapping[str, Sequence[Record]], marks: Mapping[str, bytes | None]
 ) -> None:
-    """Append encoded records to their streams, and set marks of dead letters, in one commit; see `ports.system.System.put_back`."""
+    """Append encoded records to their streams, and set marks of dead letters, in one commit: `ports.system.System.put_back`."""
     writer = ChunkWriter(catalog.root, PRODUCER_PARTS)
     try:
         for name, mine in sorted(records.items()):
