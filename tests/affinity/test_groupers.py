@@ -10,6 +10,8 @@ import pytest
 from headrace.core.affinity.groupers import GroupByProcessor, LocalityInfo, TaskNameGrouper, containers_by
 from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.members import Member
+from headrace.core.job_plan.containers import inputs_of
+from headrace.core.job_plan.elasticity import virtual_tasks_of
 from headrace.errors import ConfigError
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
@@ -126,3 +128,28 @@ OTHER = TaskModel(TaskName.parse("Partition_9"), ())
 def test_what_are_no_containers_of_these_tasks_is_refused(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^task_name_grouper Given, sub-topology 'source': {message}"):
         made(make)
+
+
+def sliced(*shares: tuple[int, ...]) -> tuple[ContainerModel, ...]:
+    """The containers of a task's 4 virtual tasks: of those with these buckets each, after a task that is whole."""
+    whole, task = sorted(TASKS, key=lambda one: one.name)[:2]
+    cut = virtual_tasks_of(task, 4)
+    given = [ContainerModel(lane, tuple(cut[bucket] for bucket in share), "abc"[lane]) for lane, share in enumerate(shares)]
+    given[0] = ContainerModel(0, (whole, *given[0].tasks), "a")
+    return containers_by(Given(lambda tasks, ids: given), [whole, *cut], MEMBERS, (), "source")
+
+
+@pytest.mark.parametrize("shares", [((0, 1, 2, 3),), ((1, 3), (0, 2)), ((0,), (1, 3), (2,))])
+def test_virtual_tasks_may_be_shared_out_in_slices(shares: tuple[tuple[int, ...], ...]) -> None:
+    made = sliced(*shares)
+    assert [{task.name.bucket.index for task in one.tasks if task.name.bucket} for one in made] == [set(own) for own in shares]
+    taken = [inputs_of(one)[SSP("k", "in", 1)] for one in made]  # what a processor reads of them
+    assert [{b for b in range(4) if own is None or b % own.factor == own.index} for own in taken] == [set(s) for s in shares]
+
+
+@pytest.mark.parametrize("shares", [((0, 1), (2, 3)), ((0, 2, 3), (1,)), ((3,), (0, 1, 2))])
+def test_virtual_tasks_that_no_container_can_read_together_are_refused(shares: tuple[tuple[int, ...], ...]) -> None:
+    lane = next(lane for lane, share in enumerate(shares) if len(share) > 1)
+    names = ", ".join(f"Partition_1-{bucket}-4" for bucket in shares[lane])
+    with pytest.raises(ConfigError, match=f"virtual tasks of Partition_1 processor '{'abc'[lane]}' has {names}: expected"):
+        sliced(*shares)

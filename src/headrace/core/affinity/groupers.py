@@ -11,12 +11,15 @@ from typing import Protocol
 from headrace.core.affinity.lived import Left, Lived
 from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.members import Member, TaskHistory, assigned, lanes_by_processor
+from headrace.core.job_plan.containers import not_sliced
 from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.errors import ConfigError
 from headrace.model.job_model import ContainerModel, TaskModel
+from headrace.model.names import few
 from headrace.model.tasks import TaskName
 
 _WANTED = "return containers of which each of the given tasks is in exactly one"
+_SLICES = "return containers that have all virtual tasks of a task, or every second: of 4 buckets 0 and 2, and 1 and 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,8 @@ def containers_by(
     sub_topology: str,
 ) -> tuple[ContainerModel, ...]:
     """The containers that a user's `grouper` makes, by lane; it is given copies. `ConfigError` for what it raises, and unless
-    each of `tasks` is in one container, of one of the `processors`; `sub_topology`: the title of the one whose tasks they
-    are."""
+    each of `tasks` is in one container, of one of the `processors`, its virtual tasks in slices (see
+    `containers_of`); `sub_topology`: the title of the one whose tasks they are."""
     title = f"task_name_grouper {type(grouper).__qualname__}, sub-topology {sub_topology!r}"
     members = {one.id: one for one in processors}
     with named_errors(ConfigError, f"{title}: group()", ": it has to return containers for any tasks and any processors"):
@@ -141,6 +144,11 @@ def containers_by(
         what = "is in no container" if name in wanted else "is none of those that it was given"
         raise ConfigError(f"{title}: task {name} {what}", _WANTED)
     shares = {id_: tuple(task for task in tasks if owners[task.name] == id_) for id_ in sorted(set(owners.values()))}
+    for id_, share in shares.items():
+        if odd := not_sliced(share):
+            names, whole = few([str(task.name) for task in odd]), odd[0].name.whole
+            expected = "expected all of them, or those of every second bucket, every fourth, and so on"
+            raise ConfigError(f"{title}: of the virtual tasks of {whole} processor {id_!r} has {names}: {expected}", _SLICES)
     lanes = lanes_by_processor(list(shares), before)
     made = (ContainerModel(lanes[id_], share, id_, members[id_].location_id) for id_, share in shares.items())
     return tuple(sorted(made, key=lambda one: one.lane))

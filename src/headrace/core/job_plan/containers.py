@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
 from headrace.core.job_plan.elasticity import siblings_of
 from headrace.model.job_model import ContainerModel, JobModel, TaskModel
 from headrace.model.streams import SSP
-from headrace.model.tasks import KeyBucket
+from headrace.model.tasks import KeyBucket, TaskName
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
@@ -60,6 +60,25 @@ def _cut(siblings: Sequence[TaskModel], slices: int) -> Iterator[list[TaskModel]
         return
     for number in range(slices):
         yield [task for task in siblings if (task.name.bucket.index if task.name.bucket else 0) % slices == number]
+
+
+def not_sliced(tasks: Iterable[TaskModel]) -> list[TaskModel]:
+    """Of the tasks of a container the first siblings that are no slice, see `containers_of`: it has no key bucket that is
+    theirs alone. Empty where there are none."""
+    siblings: dict[TaskName, list[TaskModel]] = {}
+    for task in tasks:
+        if task.name.bucket is not None:
+            siblings.setdefault(task.name.whole, []).append(task)
+    return next((own for own in siblings.values() if not _is_slice([one.name.bucket for one in own if one.name.bucket])), [])
+
+
+def _is_slice(buckets: Sequence[KeyBucket]) -> bool:
+    """
+    >>> [_is_slice([KeyBucket(index, 4) for index in indexes]) for indexes in [(0, 1, 2, 3), (1, 3), (2,), (0, 1), (0, 1, 2)]]
+    [True, True, True, False, False]
+    """
+    slices, rest = divmod(buckets[0].factor, len(buckets))
+    return rest == 0 and len({bucket.index % slices for bucket in buckets}) == 1
 
 
 def inputs_of(container: ContainerModel) -> dict[SSP, KeyBucket | None]:
