@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace as hr
 from headrace.core.elasticity.scales import (
     ScaleDecision,
     ScaledSub,
@@ -24,6 +25,7 @@ from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel,
 from headrace.model.scale import Scale, ScaleInForce, ScaleRequest, StoredScales
 from headrace.model.streams import SSP
 from headrace.model.tasks import KeyBucket, PartitionGroup, TaskName
+from planning.planned_model import STRINGS, PlannedModel
 
 ONE = Scale()
 SUBS = {"source": None, "by-day": "by-day"}
@@ -135,6 +137,30 @@ def test_a_merge_of_tasks_that_are_apart_waits_and_all_else_is_done() -> None:
     together, decision = job.applied(terms(Scale(4)), later)
     assert factors(decision) == {"source": 2, "by-day": 8} and decision.settled == ("a", "b")
     assert not together.decided(terms(Scale(4))).changes
+
+
+def test_an_edit_takes_tasks_away_while_a_lower_factor_waits() -> None:
+    """The start that made the plan ended with a KeyError, once it was committed."""
+
+    def two(app: hr.App) -> None:
+        app.stream("clicks", **STRINGS).to("out")
+        app.stream("views", **STRINGS).to("out")
+
+    job = PlannedModel(two, {"clicks": 2, "views": 4}, elasticity_factor=lambda name: 2)
+    job.write("clicks", 10)
+    job.write("views", 10)
+    job.start()
+    job.run(5)
+    there = dict(job.snapshot.checkpoints)
+    for name in ("Partition_1-0-2", "Partition_3-0-2"):
+        ahead = TaskName.parse(name)
+        there[ahead] = replace(there[ahead], positions={ssp: at + 2 for ssp, at in there[ahead].positions.items()})
+    job.snapshot = replace(job.snapshot, checkpoints=there).with_scale(ScaleRequest("ann", 1, None, 1))
+    job.edit(lambda app: app.stream("clicks", **STRINGS).to("out"), elasticity_factor=lambda name: 2)
+    made = job.start()
+    waiting = made.scaling.waiting["source"]
+    assert {str(task): left for task, left in waiting.behind(made.checkpoints).items()} == {"Partition_1-1-2": 2}
+    assert waiting.text(made.checkpoints).endswith("to be merged are together: Partition_1-1-2 is behind, by 2 offsets")
 
 
 def test_an_edit_that_has_to_wait_is_not_forgotten() -> None:

@@ -121,9 +121,10 @@ class Waiting:
     by: str = BY_CONFIGURATION
 
     def behind(self, checkpoints: Mapping[TaskName, Checkpoint]) -> dict[TaskName, int]:
-        """The tasks that are not there yet, and how many offsets each has before it."""
+        """The tasks that are not there yet, and how many offsets each has before it. Tasks that an edit has taken away
+        have no checkpoint: nothing waits for them."""
         found: dict[TaskName, int] = {}
-        for task in sorted(self.recut.former):
+        for task in sorted(self.recut.former & checkpoints.keys()):
             there = checkpoints[task].positions
             left = sum(max(0, target - there[ssp]) for ssp, target in self.positions.items() if ssp in there)
             if left:
