@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import headrace as hr
 from headrace.core.affinity.members import Member
+from headrace.core.group.drafts import GroupDraft, GroupStep, WantedPlan, group_draft
+from headrace.core.group.grants import Grant, GroupShape, processor_slots, processor_tasks
 from headrace.core.job_plan.draft import Draft
 from headrace.model.scale import ScaleRequest
-from planning.planned_model import STRINGS, PlannedModel
+from headrace.model.startpoint import StartpointStatus
+from planning.planned_model import EARLIEST, STRINGS, PlannedModel
 
 A_AND_B = (Member("a"), Member("b"))
 
@@ -51,3 +54,42 @@ def test_a_factor_under_which_a_users_grouper_tears_virtual_tasks_is_refused_on_
     assert [str(task.name) for task in made.job_model.tasks] == ["Partition_0"]
     job.snapshot = job.snapshot.with_scale(ScaleRequest("ann", 2, None, 2))
     assert len(list(next_plan(job, 2).job_model.tasks)) == 2, "both virtual tasks are one pair"
+
+
+def led(job: PlannedModel, version: int, present: str) -> GroupDraft:
+    """What the leader makes of the next plan, for these processors of one slot; `a` and `b` have grants."""
+    members = tuple(slot for id_ in present for slot in processor_slots(id_, None, 1))
+    job.terms = replace(job.terms, processors=members)
+    wanted = WantedPlan(GroupShape(members, version), {id_: id_ for id_ in present})
+    return group_draft(next_plan(job, version), job.snapshot, wanted, {"a": Grant(5, "a"), "b": Grant(6, "b")})
+
+
+def test_who_has_spent_a_startpoint_works_on_through_a_plan_that_leaves_it_alone() -> None:
+    """Its rounds were ended, as the plan had its checkpoints without the startpoint's id."""
+    job = PlannedModel(lambda app: app.stream("clicks", **STRINGS).to("out"), {"clicks": 2}, processors=A_AND_B, next_version=1)
+    job.write("clicks", 10)
+    job.start()
+    job.run(5)
+    for partition in (0, 1):
+        job.request(f"s{partition}", "clicks", EARLIEST, partition)
+    job.commit(next_plan(job, 2))
+    job.run(3)
+    spent = job.snapshot.checkpoints
+    assert sorted(id_ for one in spent.values() for id_ in one.spent_startpoints.values()) == ["s0", "s1"]
+    made = led(job, 3, "abcdef")  # four more come, for which there are no tasks
+    assert (made.step, made.changed, made.gains) == (GroupStep.PROPOSE, frozenset(), frozenset())
+    applied = made.draft.changed_startpoints
+    assert {id_: one and one.status for id_, one in applied.items()} == dict.fromkeys(("s0", "s1"), StartpointStatus.APPLIED)
+    job.commit(made.draft)
+    job.snapshot = replace(job.snapshot, checkpoints=spent)  # none of them is written
+    assert led(job, 4, "abcdef").step is GroupStep.NOTHING
+    job.delete("s0")
+    after = led(job, 4, "ab")
+    assert not after.changed and not after.draft.changed_startpoints, "what was spent is spent, deleted or not"
+    assert {str(task): sorted(one.positions.values()) for task, one in after.draft.checkpoints.items()} == {
+        "Partition_0": [3],
+        "Partition_1": [3],
+    }
+    left = led(job, 4, "a")  # the task of `b` goes to `a`, which works on meanwhile
+    assert (left.changed, left.gains) == ({"b"}, {"a"})
+    assert processor_tasks(left.draft.job_model, ["a"]) == spent.keys()

@@ -210,11 +210,18 @@ def changes_of(
     """The processors that a plan changes, of both plans: those with other portions, and those of whose tasks it writes
     checkpoints. And those among them that it only gives tasks, which read none of the partitions that their containers read
     before: nothing else that their work depends on changes, and of what they had nothing is written. `model` is the new plan's;
-    `stored`: the checkpoints that it was made from, `planned`: those that it gives."""
-    written = {name for name, checkpoint in planned.items() if stored.get(name) != checkpoint}
+    `stored`: the checkpoints that it was made from, `planned`: those that it gives. That these name no startpoints that were
+    spent is no change: such are applied on record (protocol.md 25)."""
+    written = {name for name, checkpoint in planned.items() if _but_spent(stored.get(name)) != _but_spent(checkpoint)}
     others = changed_processors(before, after)
     gain = (id_ for id_ in others & before.keys() & after.keys() if _only_gains(before[id_], after[id_], written))
     return others | _holders(model, written), frozenset(gain)
+
+
+def _but_spent(checkpoint: Checkpoint | None) -> Checkpoint | None:
+    if checkpoint is None or not checkpoint.spent_startpoints:
+        return checkpoint
+    return replace(checkpoint, spent_startpoints={})
 
 
 def known_to_have_begun(grants: Grants, model: JobModel | None, checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[str]:
