@@ -94,6 +94,52 @@ def test_a_stream_that_is_read_and_written_has_as_many_partitions_as_the_plan_sa
     assert found.programs[None].partition_counts == {"in": 4} == found.found_counts
 
 
+class OwnTasks(hr.SystemStreamPartitionGrouper):
+    """A task for each partition, also for those that a stream has grown by: these would take keys from their state."""
+
+    def group(self, previous_assignment: Any, ssps: Any) -> Any:
+        return {TaskName.parse(f"own{ssp.partition}"): frozenset({ssp}) for ssp in ssps}
+
+
+def test_a_growth_that_a_plan_refuses_is_refused_by_processors_that_load_this_plan(tmp_path: Path) -> None:
+    """By the numbers alone they could follow it: they read on, without the new partitions."""
+    app = hr.App("grown", config={"ssp_grouper": OwnTasks})
+    app.stream("in", key=hr.String(), value=hr.Bytes()).group_by_key().count(store="counts")
+    with Driver(app, directory=tmp_path) as driver:
+        driver.send("in", "k", b"a")
+        driver.run()
+        planner = driver._held.preparer.planner
+        store = planner.backend.system.job_store("grown")
+        watch = ChangeRequests(planner.backend, Pace(0.1, 0.1, 1, 1.0, 1.0))
+        watch.begin(GroupPlanner(planner).loaded(store, 7, "p"), 0.0)
+        planner.backend.system.expand_stream("in", 2)
+        assert not watch.refused({"in"}), "no plan has seen it"
+        driver._replan()
+        (error,) = driver._prepared.plan.refused.values()
+        assert watch.refused({"in"})["in"].message == error.message != ""
+        watch.begin(GroupPlanner(planner).loaded(store, 7, "p"), 0.0)
+        assert watch.refused({"in"}).keys() == {"in"}, "one that starts then is no other"
+        planner.backend.system.expand_stream("in", 4)
+        assert not watch.refused({"in"}), "the next plan may follow this"
+
+
+def test_a_repartition_stream_that_another_tool_expands_is_refused_where_a_users_partitioner_fills_it(tmp_path: Path) -> None:
+    app = hr.App("placed")
+    parts = hr.Repartitioned(name="by-page", number_of_partitions=2, partitioner=lambda key, value, count: 0)
+    pages = app.stream("in", key=hr.String(), value=hr.String())
+    pages.repartition(parts).group_by_key().count(store="counts")
+    with Driver(app, directory=tmp_path) as driver:
+        driver.send("in", "k", "a")
+        driver.run()
+        planner = driver._held.preparer.planner
+        watch = ChangeRequests(planner.backend, Pace(0.1, 0.1, 1, 1.0, 1.0))
+        watch.begin(GroupPlanner(planner).loaded(planner.backend.system.job_store("placed"), 7, "p"), 0.0)
+        planner.backend.system.expand_stream("placed-by-page-repartition", 4)
+        (error,) = watch.refused({"in", "placed-by-page-repartition"}).values()
+        assert "a partitioner of the application's own distributes its records" in error.message
+        assert error.hint is not None and "other names" in error.hint
+
+
 def test_a_process_that_finds_no_plan_says_so(tmp_path: Path) -> None:
     with Driver(application(), directory=tmp_path) as driver:
         driver.run()

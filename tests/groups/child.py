@@ -135,6 +135,13 @@ def engine_of(run: Run) -> InlineEngine | None:
     return engine
 
 
+class OwnTasks(hr.SystemStreamPartitionGrouper):
+    """A task for each partition, also for those that a stream has grown by: these would take keys from their state."""
+
+    def group(self, previous_assignment: Any, ssps: Any) -> Any:
+        return {hr.TaskName.parse(f"own{ssp.partition}"): frozenset({ssp}) for ssp in ssps}
+
+
 class Numbering(hr.Processor[Any, Any, Any, Any]):
     """Forwards the records of a key with their numbers: each is written once, in order, or it shows."""
 

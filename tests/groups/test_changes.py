@@ -128,19 +128,25 @@ def grown(group: Group, partitions: int) -> None:
         done.result(30)
 
 
+OWN_TASKS = {"ssp_grouper": "groups.child:OwnTasks"}
+
+
 @pytest.mark.parametrize(
-    ("change", "partitions", "words"),
+    ("change", "partitions", "words", "settings"),
     [
-        pytest.param(recreated, 2, "was deleted", id="recreated-with-fewer", marks=pytest.mark.soak),
-        pytest.param(grown, 6, "had 4 partitions and now has 6", id="grown"),
+        pytest.param(recreated, 2, "was deleted", {}, id="recreated-with-fewer", marks=pytest.mark.soak),
+        pytest.param(grown, 6, "had 4 partitions and now has 6", {}, id="grown"),
+        pytest.param(
+            grown, 8, "is new, and its keys were in partition", OWN_TASKS, id="refused-by-a-plan", marks=pytest.mark.soak
+        ),
     ],
 )
 def test_a_change_that_readers_cannot_follow_stops_them_alone_on_all_processors(
-    group: Group, change: Any, partitions: int, words: str
+    group: Group, change: Any, partitions: int, words: str, settings: dict[str, Any]
 ) -> None:
     """The other sub-topology keeps running, also where tasks move; what was read before is complete, nothing else is read."""
     for id_ in "ab":
-        group.start(id_)
+        group.start(id_, settings=settings)
     group.await_shares("a", "b")
     group.send(40)
     group.await_all()
@@ -152,7 +158,7 @@ def test_a_change_that_readers_cannot_follow_stops_them_alone_on_all_processors(
     for id_ in "ab":  # one that leads, and one that does not
         group.kill(id_)
         group.await_shares(*{"a", "b"} - {id_})
-        group.start(id_)
+        group.start(id_, settings=settings)
         group.await_shares("a", "b")
     group.until(lambda: all(words in group.stopped_by(id_, "source") for id_ in "ab"))
     assert group.refusals() == 1, "it is on record once"

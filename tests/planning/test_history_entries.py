@@ -10,7 +10,7 @@ from hypothesis import given
 
 from headrace.codec.documents import decode, encode
 from headrace.codec.job_records import expanders_of, expansion_request
-from headrace.core.job_plan.history import ENTRIES_MAX, key_of, to_forget
+from headrace.core.job_plan.history import ENTRIES_MAX, key_of, refusals_of, to_forget
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.errors import StorageError
 from headrace.model.change import Change, ChangeKind, ChangeRequest, Outcome
@@ -38,6 +38,16 @@ def test_the_form_stays() -> None:
 def test_what_is_no_entry_is_named(data: bytes) -> None:
     with pytest.raises(StorageError, match="entry 'k' of the history"):
         decode(Change, data, "entry 'k' of the history")
+
+
+def test_a_growth_is_refused_by_the_last_entry_of_its_stream_and_for_that_number_alone() -> None:
+    refused = replace(CHANGE, outcome=Outcome.REFUSED, why="no task can take it")
+    (error,) = refusals_of([CHANGE, refused], {"clicks": 4, "views": 4}).values()
+    assert error.message == "no task can take it"
+    assert refusals_of([refused], {"clicks": 8}) == refusals_of([refused, CHANGE], {"clicks": 4}) == {}
+    assert refusals_of([refused, replace(CHANGE, what="stream views")], {"clicks": 4}).keys() == {"clicks"}
+    scaled = replace(refused, kind=ChangeKind.SCALE)
+    assert refusals_of([scaled], {"clicks": 4}) == {}
 
 
 @given(st.integers(0, 1_100), st.integers(0, 30))

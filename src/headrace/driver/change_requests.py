@@ -14,6 +14,7 @@ from headrace.codec.job_records import (
     STARTPOINTS,
     STOPS,
     expanders_of,
+    history_of,
     scales_of,
     stop_requested_by,
 )
@@ -21,8 +22,8 @@ from headrace.core.elasticity.preparation import heads_ahead, is_worth_it
 from headrace.core.elasticity.recut import Recut
 from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
 from headrace.core.job_plan.growth_rules import changes_of
-from headrace.core.job_plan.history import new_keys, scale_entries
-from headrace.core.job_plan.streams import streams_under_state
+from headrace.core.job_plan.history import new_keys, refusals_of, scale_entries
+from headrace.core.job_plan.streams import partitioners_of, streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.core.topology.patterns import has_patterns, new_matches
 from headrace.driver.autosizing import AutosizingStatus, LookedAt, ScaleController
@@ -218,12 +219,18 @@ class ChangeRequests:
             return {}
 
     def _refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
-        found, model = self._system.partition_counts(streams), self._plan.model
-        changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
+        plan, model = self._plan, self._plan.model
+        found = self._system.partition_counts(streams)
+        changed = {stream: count for stream, count in found.items() if self._is_other(stream, count)}
+        if not changed:
+            return {}
         before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
-        stateless = before.keys() - streams_under_state(self._plan.subs)
-        changes = changes_of(before, found, model.partitioned_otherwise, stateless=stateless)
-        refused: dict[str, HeadraceError] = dict(changes.refused)
+        under_state = streams_under_state(plan.subs)
+        by_users = under_state.intersection(partitioners_of(plan.topology))
+        stateless = before.keys() - under_state
+        changes = changes_of(before, found, model.partitioned_otherwise, by_users, stateless=stateless)
+        # A plan refuses more: what it says of a growth can depend on all else that it is made from.
+        refused = {**refusals_of(history_of(self._metadata, lambda error: None).values(), changed), **changes.refused}
         for stream in refused:
             try:
                 check_same_streams(model, {stream: self._system.describe_stream(stream).id}, found)

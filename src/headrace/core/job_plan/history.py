@@ -12,6 +12,7 @@ from headrace.core.group.grants import holders_of
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import SOURCE_START
+from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.model.change import Change, ChangeKind, Outcome
 from headrace.model.job_model import JobModel
 from headrace.model.names import few, partitions_text
@@ -113,8 +114,23 @@ def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
 
 def refused_changes(history: Iterable[Change]) -> dict[str, str]:
     """Of streams whose last change their readers could not follow, by what the entry is of, what they changed to."""
+    return {what: one.after for what, one in _last_refused(history).items()}
+
+
+def refusals_of(history: Iterable[Change], counts: Mapping[str, int]) -> dict[str, HeadraceError]:
+    """Of streams that have so many partitions now those whose change to that number a plan has refused, and why."""
+    refused = _last_refused(history)
+    found = {stream: refused.get(f"stream {stream}") for stream in counts}
+    return {
+        stream: IncompatibleChangeError(one.why, "stop the application and start it: the error of that start says what to do")
+        for stream, one in found.items()
+        if one is not None and one.after == partitions_text(counts[stream])
+    }
+
+
+def _last_refused(history: Iterable[Change]) -> dict[str, Change]:
     last = {one.what: one for one in history if one.kind is ChangeKind.EXPANSION}
-    return {what: one.after for what, one in last.items() if one.outcome is Outcome.REFUSED}
+    return {what: one for what, one in last.items() if one.outcome is Outcome.REFUSED}
 
 
 def _joined(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
