@@ -10,6 +10,7 @@ from headrace.core.affinity.members import Member
 from headrace.core.group.drafts import GroupDraft, GroupStep, WantedPlan, group_draft
 from headrace.core.group.grants import Grant, GroupShape, processor_slots, processor_tasks
 from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.groupers import AllSspsToEveryTask
 from headrace.model.scale import ScaleRequest
 from headrace.model.startpoint import StartpointStatus
 from planning.planned_model import EARLIEST, STRINGS, PlannedModel
@@ -93,3 +94,34 @@ def test_who_has_spent_a_startpoint_works_on_through_a_plan_that_leaves_it_alone
     left = led(job, 4, "a")  # the task of `b` goes to `a`, which works on meanwhile
     assert (left.changed, left.gains) == ({"b"}, {"a"})
     assert processor_tasks(left.draft.job_model, ["a"]) == spent.keys()
+
+
+def every(number: int | None) -> AllSspsToEveryTask:
+    return AllSspsToEveryTask(number)
+
+
+def test_tasks_that_each_read_everything_are_as_many_as_before_whoever_leads() -> None:
+    """They were as many as the leader has slots: another one, with other slots, took tasks away, and their positions."""
+    slots = (*processor_slots("a", None, 1), *processor_slots("b", None, 4))
+    job = PlannedModel(lambda app: app.stream("clicks", **STRINGS).to("out"), {"clicks": 2}, grouper=every, processors=slots)
+    job.write("clicks", 10)
+    job.terms = replace(job.terms, slots=1, next_version=1)  # `a` leads
+    job.start()
+    assert len(job.snapshot.checkpoints) == 5, "the slots of all processors"
+    job.run(4)
+    before = {task: one.positions for task, one in job.snapshot.checkpoints.items()}
+    for version, leads, there in ((2, 4, slots[1:]), (3, 1, slots[:1]), (4, 4, (*slots, Member("c")))):
+        job.terms = replace(job.terms, slots=leads, processors=there)
+        made = next_plan(job, version)
+        assert {task: one.positions for task, one in made.checkpoints.items()} == before
+        job.commit(made)
+    job.snapshot = job.snapshot.with_scale(ScaleRequest("ann", 1, None, None, 2))
+    made = next_plan(job, 5)
+    assert len(made.checkpoints) == 2 and not made.scaling.refused, "a number that is requested counts"
+
+
+def test_tasks_that_each_read_everything_are_as_many_as_slots_where_tasks_were_others_before() -> None:
+    job = PlannedModel(lambda app: app.stream("clicks", **STRINGS).to("out"), {"clicks": 5}, processors=A_AND_B, next_version=1)
+    job.start()
+    job.terms = replace(job.terms, grouper=every, slots=4)
+    assert len(next_plan(job, 2).checkpoints) == 2

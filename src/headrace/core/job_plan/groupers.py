@@ -160,7 +160,8 @@ TASKS_MAX = 10_000  # that a grouper makes of a number alone, whatever there is 
 
 
 class AllSspsToEveryTask(SystemStreamPartitionGrouper):
-    """`tasks` tasks that each read everything, as many as there are containers if None. Not where there is state.
+    """`tasks` tasks that each read everything, as many as there are containers if None: in a group as at its first plan. Not
+    where there is state.
 
     Each output comes once for every task: for work that has to be done in every task.
 

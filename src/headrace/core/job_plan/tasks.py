@@ -26,6 +26,7 @@ from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
+from headrace.model.tasks import EverySspGroup
 
 
 def scales(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -43,7 +44,7 @@ def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
     """Group partitions into tasks, cut these into virtual tasks, and put them into containers."""
     terms, scaling = draft.terms, draft.scaling
     wanted = [scaling.containers_of(sub.title) for sub in terms.subs]
-    made = [_tasks_of(sub, draft, count) for sub, count in zip(terms.subs, wanted, strict=True)]
+    made = [_tasks_of(sub, draft, count, snapshot) for sub, count in zip(terms.subs, wanted, strict=True)]
     containers: Sequence[tuple[ContainerModel, ...]]
     if terms.has_members:
         pairs = zip(terms.subs, made, wanted, strict=True)
@@ -68,23 +69,35 @@ def _assigned(subs: Sequence[TasksToAssign], terms: PlanTerms) -> Sequence[tuple
     ]
 
 
-def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None) -> tuple[TaskModel, ...]:
+def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None, snapshot: Snapshot) -> tuple[TaskModel, ...]:
     """`wanted`: how many containers the sub-topology is to have; None for as many as there are slots."""
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    factor = draft.scaling.factor_of(sub.title)
-    return tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted or terms.slots), factor)
+    factor, containers = draft.scaling.factor_of(sub.title), wanted or _slots(sub, terms, snapshot)
+    return tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(containers), factor)
+
+
+def _slots(sub: SubTopology, terms: PlanTerms, snapshot: Snapshot) -> int:
+    """How many there are. In a group processors come and go, and others lead: tasks that each read everything are as many as
+    the slots of all when it first planned."""
+    if not terms.processors:
+        return terms.slots
+    before = [task for container in _containers_before(sub, snapshot) for task in container.tasks]
+    return sum(isinstance(task.name.group, EverySspGroup) for task in before) or len(terms.processors)
+
+
+def _containers_before(sub: SubTopology, snapshot: Snapshot) -> tuple[ContainerModel, ...]:
+    stored = () if snapshot.model is None else snapshot.model.sub_topologies
+    return next((one.containers for one in stored if one.name == sub.name), ())
 
 
 def _history(sub: SubTopology, tasks: Sequence[TaskModel], terms: PlanTerms, snapshot: Snapshot) -> TaskHistory:
     if terms.forgets_locality:
         return TaskHistory()
-    before = [] if snapshot.model is None else [one for one in snapshot.model.sub_topologies if one.name == sub.name]
     heads = {task.name: one.head for task in tasks if (one := snapshot.checkpoints.get(task.name)) is not None}
     sizes = {name: sum(file.bytes for file in head.files) for name, head in heads.items() if head is not None}
     former = with_store(snapshot.locality.former, snapshot.now_us, terms.store_retention_us)
-    containers = before[0].containers if before else ()
-    return TaskHistory(containers, snapshot.locality.get_locality(), sizes, former)
+    return TaskHistory(_containers_before(sub, snapshot), snapshot.locality.get_locality(), sizes, former)
 
 
 def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
