@@ -34,8 +34,9 @@ ATTEMPTS = "attempts.jsonl"  # see `attempts`
 @dataclass(frozen=True)
 class Run:
     """One incarnation of a processor. `work`: the file of what it worked on; `run_s`: when it ends by itself; `is_deaf`:
-    it hears nothing of what others commit; `held_s`: for so long it waits for another that has the application; `collector`:
-    where it sends its spans; `slow_s`: how long each record takes; `letters`, `seen`: what an edit of the application adds, and
+    it hears nothing of what others commit; `held_s`: for so long it waits for another that has the application;
+    `tidy_s`: how often a leader deletes what nothing needs, a tenth of what it is else; `collector`: where it sends its
+    spans; `slow_s`: how long each record takes; `letters`, `seen`: what an edit of the application adds, and
     how it names a store; `settings`: others than those below."""
 
     processor_id: str
@@ -52,6 +53,7 @@ class Run:
     factor: int = 1
     run_s: float = 120.0
     held_s: float = group_job.HELD_S
+    tidy_s: float = 1.0
     session_ms: int = 4000
     return_wait_s: float = 5.0
     until: str | None = None
@@ -201,7 +203,7 @@ def application(run: Run) -> hr.App:
 def work(run: Run) -> dict[str, Any]:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-    group_job.TIDY_S = 1.0  # often: what it deletes is never to be missed
+    group_job.TIDY_S = run.tidy_s
     group_job.HELD_S = run.held_s
     generation.ROUND_WAIT_S, dead_jvm.ANSWER_S_MAX = run.round_wait_s, run.jvm_answer_s
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = run.collector

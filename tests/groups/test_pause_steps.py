@@ -44,7 +44,7 @@ class ForAVersion(HeldInPause):
     """Cuts are taken whenever one is due."""
 
     def __init__(self, group: Group, zookeeper: Any, id_: str, step: int) -> None:
-        super().__init__(group, zookeeper, id_, step, version_interval_s=1.0)
+        super().__init__(group, zookeeper, id_, step, version_interval_s=1.0, tidy_s=10.0)
 
     def is_done(self) -> bool:
         """The last version that is kept of all tasks at once is the present one."""

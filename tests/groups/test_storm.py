@@ -62,7 +62,7 @@ class Storm:
         self.zookeeper.restart(empty=draw.random() < 0.3)
 
     def start(self, id_: str) -> None:
-        self.group.start(id_, run_s=1500.0)
+        self.group.start(id_, run_s=1500.0, tidy_s=10.0)
 
 
 def test_a_group_of_four_over_many_partitions(group: Group, real_zookeeper: Any) -> None:
