@@ -179,7 +179,7 @@ class FencedError(HeadraceError):
 
 
 class RoundFailedError(HeadraceError):
-    """A round failed again and again; nothing of it was committed. `user_traceback`: of what was raised in a container and is
+    """A round failed again and again; what is committed stays. `user_traceback`: of what was raised in a container and is
     no error of Headrace's; else empty."""
 
     def __init__(self, message: str, hint: str | None = None, *, user_traceback: str = "") -> None:

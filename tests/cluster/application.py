@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import headrace as hr
+from headrace.driver.rounds import retries
 
 WINDOW_MS = 10_000
 ORDER, PAYMENT = hr.Json("id int, amount int"), hr.Json("id int, paid int")
@@ -76,7 +78,35 @@ def slow(name: str, system: str, log: str = "", pause_s: float = 0.0, **keys: An
     return app
 
 
-APPLICATIONS = {"expressions": expressions, "one_expression": one_expression, "without_state": without_state, "slow": slow}
+def deadly(name: str, system: str, **keys: Any) -> hr.App:
+    """A record that has no amount ends the worker process."""
+    app = hr.App(name, system, **keys)
+
+    def worked(record: Any) -> dict[str, Any]:
+        if "amount" not in record.value:
+            os._exit(1)
+        return dict(record.value)
+
+    orders = app.stream(f"{name}-orders", key=hr.String(), value=hr.Json()).map_values(worked, value=hr.Json())
+    orders.group_by_key().count(store="counts").to_stream().to(f"{name}-counts", value=hr.Long())
+    return app
+
+
+APPLICATIONS = {
+    "expressions": expressions,
+    "one_expression": one_expression,
+    "without_state": without_state,
+    "slow": slow,
+    "deadly": deadly,
+}
+
+
+def with_failures_max(spark: Any, most: int) -> int:
+    """Have a round fail so many times before its job ends; how many it was before."""
+    before, retries.FAILURES_MAX = retries.FAILURES_MAX, most
+    return before
+
+
 Sent = list[tuple[str, dict[str, Any] | bytes, int]]  # key, value or bytes that are no JSON, time in ms
 
 

@@ -359,6 +359,8 @@ class Generation(ShownRounds):
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         if summaries:
             runner.commit(planned, summaries)
+        if runner.failure is not None:
+            raise runner.failure
         if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
             if self.caught_up:
                 self.caught_up.failed()  # which is not counted

@@ -136,6 +136,10 @@ class Engine(Protocol):
         container, in any order. Raises `EngineFailure` if the job failed or was cancelled: what single containers did by then
         is for `ProcessorStore.recover` to find out."""
 
+    def failed_at(self, round_id: str) -> Mapping[str, EngineFailure]:
+        """By location how an attempt of a container of the round has failed there, though the round's job has not: the engine
+        has tried it again. Without those that were lost with their machine, and empty where it is not known."""
+
     def probe(self, work: ContainerWork, program: Program) -> EngineFailure | None:
         """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""
 

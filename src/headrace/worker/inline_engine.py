@@ -37,6 +37,9 @@ class InlineEngine:
                 )
         return [self._run_container(work.payload, program) for group in works for work in group]
 
+    def failed_at(self, round_id: str) -> Mapping[str, EngineFailure]:
+        return {}
+
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         return None
 

@@ -17,15 +17,16 @@ from typing import Any
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import call_or_kill, forget, lost_engine
 from headrace.adapters.spark.executors import Executors
-from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
+from headrace.adapters.spark.failures import failure_in, failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows, text_of
 from headrace.adapters.spark.pickled_programs import PickledPrograms
 from headrace.adapters.spark.placement import collected, collected_without_query
-from headrace.adapters.spark.questions import Executor
 from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
+from headrace.adapters.spark.spark_tasks import tasks_of
+from headrace.adapters.spark.timed_jobs import run_on
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import PRESENCE, passes_all
 from headrace.errors import HeadraceError, SetupError
@@ -142,6 +143,17 @@ class SparkEngine:
         is_read_there = not any(work.by_engine for group in works for work in group)
         return len(set(locations)) == len(locations) and program.is_plain and is_read_there
 
+    def failed_at(self, round_id: str) -> dict[str, EngineFailure]:
+        try:
+            tasks = list(tasks_of(self._context, self._group(round_id)))
+        except Exception as error:  # the round has its answers: it is not to fail for this
+            LOG.warning("round %s: what has failed there is not known: %s", round_id, self._failure_of(error).message)
+            return {}
+        # A function of `for_each_round` has started those before the last one.
+        failed = [task for task in tasks if task.has_failed and task.job == max(one.job for one in tasks)]
+        found = [(self._executors.location_of(task.executor), task) for task in failed]
+        return {location: failure_in(task.error) for location, task in found if location is not None}
+
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         try:
             self._evaluate(program, [[work]])
@@ -212,7 +224,7 @@ class SparkEngine:
         if self.driver_address is None:
             work()
         elif not self._is_lost and (there := self._executors.one_of_each_location()):
-            _run_on(self._context, there, work, self._group("machines"), within_s)
+            run_on(self._context, there, work, self._group("machines"), within_s)
 
     def close(self) -> None:
         if self._rounds is not None:
@@ -370,26 +382,3 @@ def _is_timed(program: Any, number: int) -> bool:
     """Whether an expression gives the records of an endpoint their times, and these are to be compared with their own."""
     time = program.source(number).timestamp
     return program.far_us > 0 and time is not None and time.in_jvm
-
-
-def _run_on(context: Any, executors: Sequence[Executor], work: Callable[[], None], group: str, within_s: float) -> None:
-    """Run `work` once on each executor, as far as Spark places it there; after `within_s` it is cancelled."""
-
-    def worked(numbers: Iterable[int]) -> Iterator[str]:
-        for _ in numbers:
-            work()
-            yield ""
-
-    def run() -> None:
-        context.setJobGroup(group, "headrace: on each machine")
-        try:
-            collected_without_query(context, worked, [[one.preference] for one in executors])
-        except Exception as error:
-            LOG.warning("work on each machine has failed: %s", failure_of(error).message)
-
-    thread = threading.Thread(target=run, name="headrace-on-each-machine", daemon=True)
-    thread.start()
-    thread.join(within_s)
-    if thread.is_alive():
-        context._jsc.sc().cancelJobGroup(group)
-        thread.join(within_s)

@@ -68,6 +68,10 @@ class Executors:
         """The executors at a location, as a Spark task is asked to run on one of them; none where there is none."""
         return [one.preference for one, here in self._admitted() if here == location]
 
+    def location_of(self, executor: str) -> str | None:
+        """Where the executor of an id of Spark's is; None where it is not there any more, or may not work."""
+        return next((location for one, location in self._admitted() if one.id == executor), None)
+
     def one_of_each_location(self) -> list[Executor]:
         return list({location: one for one, location in self._admitted()}.values())
 

@@ -29,7 +29,11 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 
 def failure_of(error: BaseException) -> EngineFailure:
     """What happened, from an exception of pyspark or py4j; Java's stack stays in Spark's log."""
-    text = _text(error)
+    return failure_in(_text(error), type(error).__name__)
+
+
+def failure_in(text: str, nothing: str = "it said nothing") -> EngineFailure:
+    """What happened, from what Spark says of it. `nothing`: what is said where that is empty."""
     if _CANCELLED.search(text):
         return EngineFailure("the Spark job was cancelled", cancelled=True)
     condition = _CONDITION.search(text)
@@ -58,7 +62,7 @@ def failure_of(error: BaseException) -> EngineFailure:
     java = re.search(r"(\w+(?:\.\w+)*(?:Exception|Error)): ([^\n]*)", text)
     if java is not None and java[1].rsplit(".", 1)[-1] not in ("SparkException", "Py4JJavaError"):
         return EngineFailure(java[2] or java[1], in_expression=True, error_class=java[1].rsplit(".", 1)[-1])
-    return EngineFailure(text.strip().splitlines()[0][:500] if text.strip() else type(error).__name__)
+    return EngineFailure(text.strip().splitlines()[0][:500] if text.strip() else nothing)
 
 
 def _text(error: BaseException) -> str:

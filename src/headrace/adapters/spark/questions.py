@@ -16,15 +16,13 @@ import pyspark
 
 from headrace.adapters.spark.failures import last_line_of
 from headrace.adapters.spark.placement import collected_without_query
+from headrace.adapters.spark.spark_tasks import tasks_of
 from headrace.core.affinity.admission import Rejected, Verdict, WorkerAnswer, rejection_for_failure
 from headrace.exchange.engine import WorkerCheck
 
 ANSWER_S_MAX = 60.0
 PYSPARK_VERSION: str = pyspark.__version__
 _TRIES = 4
-_EVENTS_MS = 5_000
-_TASKS_MAX = 10_000
-_LOST = "ExecutorLostFailure"
 _SILENT = f"it has not answered for {ANSWER_S_MAX:.0f} s: does its disk, or the file system of the state, hang?"
 
 
@@ -82,37 +80,14 @@ def _verdicts_of_one_try(context: Any, check: WorkerCheck, left: Sequence[Execut
     finally:
         timer.cancel()
     found: dict[str, Verdict] = {}
-    for task in _tasks_of(context, group):
+    for task in tasks_of(context, group):
         if task.status == "SUCCESS" and said:
             answer = msgspec.json.decode(said[task.partition], type=WorkerAnswer)
             found[task.executor] = check.verdict_on(answer)
-        elif task.status == "FAILED" and not task.error.startswith(_LOST):
+        elif task.has_failed:
             found.setdefault(task.executor, rejection_for_failure(last_line_of(task.error)))
         elif is_late.is_set() and task.status != "SUCCESS":
             found.setdefault(task.executor, Rejected((_SILENT,)))
     if failure is not None and not found:
         raise failure
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _SparkTask:
-    executor: str
-    partition: int
-    status: str
-    error: str
-
-
-def _tasks_of(context: Any, group: str) -> Iterator[_SparkTask]:
-    """The Spark tasks of a job group that has ended, as Spark has recorded them."""
-    spark = context._jsc.sc()
-    spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
-    tracker = spark.statusTracker()
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.get().stageIds() if info.isDefined() else ():
-            listed = spark.statusStore().taskList(stage, 0, _TASKS_MAX)
-            for number in range(listed.size()):
-                one = listed.apply(number)
-                error = one.errorMessage().get() if one.errorMessage().isDefined() else ""
-                yield _SparkTask(one.executorId(), one.partitionId(), one.status(), error)

@@ -73,9 +73,11 @@ class Retries:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
         if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
             raise engine_loss(planned.id, reason)
-        hint = "nothing of it was committed; what was committed before stays"
+        hint = "what is committed stays, and the rest is not lost: it is processed after a restart"
         if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
-            reason, advice = worker_death(self._runner.sub.title, planned.ranges, reason)
+            positions = self._runner.task_positions.positions()  # other containers of the round may have committed
+            left = [piece for piece in planned.ranges if positions.get(piece.ssp, piece.start) < piece.end]
+            reason, advice = worker_death(self._runner.sub.title, left, reason)
             hint = f"{hint}; {advice}"
         delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
         self._failures += 1
