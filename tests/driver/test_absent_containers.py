@@ -3,6 +3,7 @@ the location that they are planned for, unless a test has them run elsewhere."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
+from headrace.core.affinity import absences
 from headrace.driver.rounds import retries
 from headrace.errors import RoundFailedError
 from headrace.exchange.engine import WORKER_DIED, ContainerWork, DriverAddress, EngineFailure
@@ -125,3 +127,41 @@ def test_a_failure_at_home_that_does_not_come_again_ends_nothing(place: Place, e
         waited(lambda: place.read("out") == list(range(30)), job)
     finally:
         job.stop()
+
+
+def test_a_busy_location_is_not_asked_all_the_time_and_ends_nothing(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So it is, too, where a location has other answers from one process to another."""
+    monkeypatch.setattr(absences, "AGAIN_S", 60.0)
+    monkeypatch.setattr(absences, "AGAIN_S_MAX", 60.0)
+    engine.elsewhere = {"east"}
+    place.produce(range(30))
+    with caplog.at_level(logging.WARNING):
+        job = wiring.start(place.app, engine=engine)
+    try:
+        waited(lambda: source_of(job)["waiting_for"] == "a free executor at east", job)
+        place.produce(range(30, 60))
+        (mine,) = [one for one in (0, 1) if place.read("in", one)[0] in place.read("out")]
+        waited(lambda: place.read("out") == place.read("in", mine), job)
+        assert engine.rounds[0] == {"east", "west"} and engine.rounds[1:].count({"west"}) == len(engine.rounds) - 1
+    finally:
+        job.stop()
+    assert "no executor at east was free for container" in caplog.text
+
+
+def test_a_location_that_is_free_again_has_its_tasks_again(
+    place: Place, engine: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(absences, "AGAIN_S", 0.05)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 2)
+    engine.elsewhere = {"east"}
+    place.produce(range(30))
+    job = wiring.start(place.app, "caught-up", engine=engine)
+    try:
+        waited(lambda: source_of(job)["counters"].get("containers_declined", 0) >= 3, job)
+        engine.elsewhere.clear()
+        job.wait(60)
+    finally:
+        job.stop()
+    assert place.read("out") == list(range(30))

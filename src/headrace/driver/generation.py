@@ -320,7 +320,8 @@ class Generation(ShownRounds):
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
                 self._run_known(runner, planned)
-            retries.committed()
+            if runner.absent.is_whole:  # else it is not known whether what has failed before would fail again
+                retries.committed()
             return True
         except EndlessTimersError:
             raise
@@ -359,8 +360,8 @@ class Generation(ShownRounds):
         dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
         if summaries:
             runner.commit(planned, summaries)
-        if runner.failure is not None:
-            raise runner.failure
+        if runner.absent.failure is not None:
+            raise runner.absent.failure
         if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
             if self.caught_up:
                 self.caught_up.failed()  # which is not counted

@@ -1,12 +1,14 @@
-"""What a round counts as whose containers have not all taken part.
+"""What a round counts as whose containers have not all taken part, and which lanes sit out after it.
 
 An engine runs a container elsewhere where no worker at its location is free, and where attempts there have failed; it declines
 in both cases, which is no failure to the engine. So the two are told apart here, by where attempts have failed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+AGAIN_S, AGAIN_S_MAX = 1.0, 10.0  # for so long a lane sits out whose location is busy: at first, and at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +30,40 @@ def failed_lanes(absences: Iterable[Absence], failed_at: Collection[str]) -> fro
     ([0], [])
     """
     return frozenset(one.lane for one in absences if one.run_at is not None and one.home in failed_at)
+
+
+def busy_lanes(absences: Iterable[Absence], failed: Collection[int], present: Collection[str]) -> frozenset[int]:
+    """The lanes that were run elsewhere though a worker is at home and nothing has failed there. It was busy; or it takes itself
+    to be at another location than it said before. `failed`: the lanes that have failed; `present`: the locations that have a
+    worker.
+
+    >>> absences = [Absence(0, "host-1", "host-3"), Absence(1, "host-2", "host-3"), Absence(2, "host-1")]
+    >>> sorted(busy_lanes(absences, {}, {"host-1", "host-3"})), sorted(busy_lanes(absences, {0}, {"host-1", "host-3"}))
+    ([0], [])
+    """
+    elsewhere = (one for one in absences if one.run_at is not None and one.home in present)
+    return frozenset(one.lane for one in elsewhere if one.lane not in failed)
+
+
+@dataclass(frozen=True, slots=True)
+class BusyLanes:
+    """The lanes whose location was busy in their last rounds: in how many in a row, and until when each sits out. Times are of
+    a clock that only goes forward."""
+
+    held: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+
+    def after_round(self, busy: Collection[int], others: Collection[int], now_s: float) -> BusyLanes:
+        """The same when a round has ended in which these lanes were found busy, and these `others` were not.
+
+        >>> lanes = BusyLanes().after_round({0, 1}, {2}, 10.0).after_round({0}, {1, 2}, 12.0)
+        >>> lanes.held, sorted(lanes.sitting_out(13.9)), sorted(lanes.sitting_out(14.0))
+        ({0: (2, 14.0)}, [0], [])
+        """
+        left = {lane: one for lane, one in self.held.items() if lane not in others}
+        for lane in busy:
+            times = left.get(lane, (0, 0.0))[0] + 1
+            left[lane] = times, now_s + min(AGAIN_S_MAX, AGAIN_S * 2.0 ** min(times - 1, 10))
+        return BusyLanes(left)
+
+    def sitting_out(self, now_s: float) -> frozenset[int]:
+        return frozenset(lane for lane, (_, until_s) in self.held.items() if now_s < until_s)

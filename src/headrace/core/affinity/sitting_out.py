@@ -108,10 +108,16 @@ class SittingOut:
 EVERY_TASK = SittingOut()
 
 
-def sitting_out(containers: Iterable[ContainerModel], present: Collection[str] | None, waiting: WaitingStores) -> SittingOut:
-    """Which tasks sit out: those of locations that have no worker now, and those whose stores are restored. With such a one go
-    those of its container that read a partition together with it, as the container has one position there (protocol.md 10);
-    its others take part. `present`: the locations that have a worker; None: all have one.
+def sitting_out(
+    containers: Iterable[ContainerModel],
+    present: Collection[str] | None,
+    waiting: WaitingStores,
+    busy: Collection[int] = (),
+) -> SittingOut:
+    """Which tasks sit out: those of locations that have no worker now, or had none that was free just now, and those whose
+    stores are restored. With such a one go those of its container that read a partition together with it, as the container has
+    one position there (protocol.md 10); its others take part. `present`: the locations that have a worker; None: all have one.
+    `busy`: the lanes whose workers are given time.
 
     >>> from headrace.model.streams import SSP
     >>> tasks = [TaskModel(TaskName.parse(f"Partition_{p}"), (SSP("k", "a", p),)) for p in range(3)]
@@ -125,6 +131,8 @@ def sitting_out(containers: Iterable[ContainerModel], present: Collection[str] |
     for one in containers:
         if present is not None and one.location_id is not None and one.location_id not in present:
             reasons |= dict.fromkeys((task.name for task in one.tasks), f"an executor at {one.location_id}")
+        elif one.lane in busy:
+            reasons |= dict.fromkeys((task.name for task in one.tasks), f"a free executor at {one.location_id}")
         elif (progress := waiting.lanes.get(one.lane)) is not None:
             waits = {TaskName.parse(task.task) for task in progress.tasks}
             reasons |= dict.fromkeys(_tied(one.tasks, waits), progress.text)

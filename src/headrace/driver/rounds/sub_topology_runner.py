@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.codec.documents import decode
-from headrace.core.affinity.absences import Absence, failed_lanes
 from headrace.core.affinity.locations import LocationId
 from headrace.core.affinity.sitting_out import EVERY_TASK, SittingOut, sitting_out
 from headrace.core.elasticity.recut import Recut, positions_to_reach
@@ -27,6 +26,7 @@ from headrace.core.rounds.task_threads import has_waited
 from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.metrics.round_meter import RoundMeter
 from headrace.driver.planning.job_plan import Backend, JobPlan
+from headrace.driver.rounds.absent_containers import AbsentContainers
 from headrace.driver.rounds.for_each_round import Handovers
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.progress import Progress
@@ -42,7 +42,6 @@ from headrace.errors import (
     RoundFailedError,
     StreamNotFoundError,
 )
-from headrace.exchange.engine import EngineFailure
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Failure, Summary, decoded_summary
@@ -68,12 +67,11 @@ class SubTopologyRunner:
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
         self.has_unknown = False  # whether containers of its last round may have committed, or still may, without a word
-        self.failure: EngineFailure | None = None  # of containers of its last round, which Spark then ran elsewhere
-        self._failed_lanes: frozenset[int] = frozenset()  # theirs
         self.terms, self._epoch = terms, plan.epoch
         self._arrived: dict[TaskName, LocationId] = {}  # tasks that have committed for the first time, and where
         self._containers = {one.lane: one for one in self.model.containers}
         self._places = {lane: one.location_id for lane, one in self._containers.items() if one.location_id is not None}
+        self.absent = AbsentContainers(self._places, backend)
         self._unseen = {  # the tasks that have not committed under this plan, and where they are to
             task.name: LocationId(self._places[lane])
             for lane, one in self._containers.items()
@@ -141,7 +139,7 @@ class SubTopologyRunner:
         waiting = self._restoration.waiting(self.sub.title)
         left_bytes = sum(one.total_bytes - one.done_bytes for one in waiting.lanes.values())
         self.meter.restored(self._restoration.taken_bytes(self.sub.title), left_bytes, time.monotonic())
-        return replace(sitting_out(self._own, present, waiting), elsewhere=self._elsewhere)
+        return replace(sitting_out(self._own, present, waiting, self.absent.sitting_out()), elsewhere=self._elsewhere)
 
     def restoring(self) -> list[RestoringStatus]:
         """The tasks whose local stores are restored in the background."""
@@ -163,8 +161,8 @@ class SubTopologyRunner:
     def run(self, planned: PlannedRound) -> list[Summary]:
         """Call the functions of `for_each_round`, then run the containers; one summary each, by lane, but of those that have
         declined: there may be none. Raises what made the round fail: then `reload_committed`. What made it fail for some of its
-        containers only is `failure`, to be raised when the others have committed."""
-        self.failure, self._failed_lanes = None, frozenset()
+        containers only is `absent.failure`, to be raised when the others have committed."""
+        self.absent.begin()
         if self._handovers is not None:
             self._handovers.hand_over(planned)
         self.meter.began(time.monotonic())
@@ -191,40 +189,22 @@ class SubTopologyRunner:
         and before one has declined, another attempt of it may have committed."""
         self.meter.answered(summaries, time.monotonic())
         declined = [summary for summary in summaries if summary.has_declined]
+        self.absent.heard(planned, declined)
         self.has_unknown = bool(declined)
         if not declined:
             return summaries
-        self._look_for_failures(planned, declined)
         self.progress.count(Counter("containers_lost" if one.lost else "containers_declined" for one in declined))
-        lanes = [summary.lane for summary in declined]
-        elsewhere = sorted({summary.declined for summary in declined if summary.declined is not None})
-        if elsewhere:
-            LOG.info("round %s: of containers %s some were run elsewhere, at %s", planned.id, lanes, elsewhere)
-        if lost := sorted({self._places[summary.lane] for summary in declined if summary.lost}):
-            LOG.info("round %s: of containers %s some were lost, at %s", planned.id, lanes, lost)
         for summary in declined:
             if summary.missing and self._restoration is not None:
                 heads = {task.name: self.checkpoints[task.name].head for task in self._containers[summary.lane].tasks}
                 location = self._places[summary.lane]
                 self._restoration.request((self.sub.title, summary.lane), location, heads, summary.missing)
         if planned.handover is not None:  # its functions were given what the others would have read, too
-            if self.failure is not None:
-                raise self.failure
-            raise RoundFailedError(
-                f"round {planned.id}: containers {lanes} have not taken part, run at {elsewhere or 'home'}",
-                "the round is tried again",
+            lanes = [summary.lane for summary in declined]
+            raise self.absent.failure or RoundFailedError(
+                f"round {planned.id}: containers {lanes} have not taken part", "the round is tried again"
             )
         return [summary for summary in summaries if not summary.has_declined]
-
-    def _look_for_failures(self, planned: PlannedRound, declined: Iterable[Summary]) -> None:
-        """Which of these containers were run elsewhere because attempts at home have failed, and how."""
-        absences = [Absence(one.lane, self._places.get(one.lane), one.declined) for one in declined]
-        if not any(one.run_at is not None for one in absences):
-            return
-        failed_at = self._engine.failed_at(str(planned.id))
-        self._failed_lanes = failed_lanes(absences, failed_at)
-        if self._failed_lanes:
-            self.failure = failed_at[self._places[min(self._failed_lanes)]]
 
     def stop_round(self, planned: PlannedRound) -> None:
         """Signal workers of a round that is given up, zombies included, to stop."""
@@ -324,7 +304,7 @@ class SubTopologyRunner:
         """A round has failed: with the tasks of all of its containers, unless it is known of which, or which task has the
         record."""
         if not isinstance(error, RecordError):
-            tasks = (task.name for lane in self._failed_lanes or planned.lanes for task in self._containers[lane].tasks)
+            tasks = (task.name for lane in self.absent.failed or planned.lanes for task in self._containers[lane].tasks)
             text = str(getattr(error, "message", error)).strip() or type(error).__name__
             self.progress.failed(map(str, tasks), f"round {planned.id} failed: {in_a_line(text)}", time.time_ns() // 1000)
 
