@@ -20,6 +20,7 @@ from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spar
 from headrace.driver.rounds import retries, round_planner
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.exchange.engine import EngineFailure
+from headrace.exchange.messages import Summary, encoded
 from headrace.testing import Driver
 from support.world import Place, World, caught_up_on_spark
 
@@ -143,6 +144,38 @@ def test_a_round_of_which_a_part_was_committed_is_ended_without_the_function(
     assert given.ids() == ([0, 1] if world.url.startswith("kafka") else [0, 0, 1])
     given.assert_same_rows_under_an_id()
     assert given.values() == list(range(25))
+    assert job.status()["sub_topologies"]["source"]["lag"] == 0
+
+
+def test_a_round_in_which_a_container_was_run_elsewhere_is_no_failure(
+    world: Handing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its executor was busy for longer than Spark waits. It is tried again as a whole, however often; on Kafka its other
+    container has committed."""
+    declined: list[str] = []
+
+    def one_declines(self: Any, sub_topology: str, round_id: str, works: Any, program: Any) -> list[bytes]:
+        (group,) = works
+        if len(declined) == 3:
+            return run(self, sub_topology, round_id, works, program)
+        declined.append(round_id)
+        busy = max(work.lane for work in group)
+        others = [work for work in group if work.lane != busy]
+        done = run(self, sub_topology, round_id, [others], program) if others else []
+        return [*done, encoded(Summary(busy, declined="host-2"))]
+
+    run = SparkEngine.run
+    given = Given()
+    world.produce(20)
+    monkeypatch.setattr(retries, "FAILURES_MAX", 1)
+    monkeypatch.setattr(SparkEngine, "run", one_declines)
+    app = world.app(containers=2)
+    world.items(app).for_each_round(given)
+    job = world.run(app)
+    assert len(declined) == 3
+    assert given.ids() == ([0] if world.url.startswith("kafka") else [0, 0, 0, 0])
+    given.assert_same_rows_under_an_id()
+    assert given.values() == list(range(20))
     assert job.status()["sub_topologies"]["source"]["lag"] == 0
 
 

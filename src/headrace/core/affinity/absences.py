@@ -33,7 +33,7 @@ def failed_lanes(absences: Iterable[Absence], failed_at: Collection[str]) -> fro
 
 
 def busy_lanes(absences: Iterable[Absence], failed: Collection[int], present: Collection[str]) -> frozenset[int]:
-    """The lanes that were run elsewhere though a worker is at home and nothing has failed there. It was busy; or it takes itself
+    """The lanes that were run elsewhere though a worker is at home and nothing has failed there: it was busy, or takes itself
     to be at another location than it said before. `failed`: the lanes that have failed; `present`: the locations that have a
     worker.
 
