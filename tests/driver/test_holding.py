@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
-from headrace.driver import holding
+from headrace.driver import cluster_view, holding
+from headrace.driver import job as jobs
+from headrace.driver.generation import Generation
 from headrace.driver.holding import take_application
 from headrace.errors import FencedError, JobHeldError, SetupError
 from headrace.exchange.engine import DriverAddress, WorkerCheck
@@ -42,11 +44,11 @@ class Place:
         with hr.open_system(self.url) as log:
             log.create_stream("in", 1)
 
-    def start(self) -> Any:
+    def start(self, until: str | None = "caught-up") -> Any:
         places = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
         app = hr.App(NAME, system=self.url, **places)
         app.stream("in", key=hr.String(), value=hr.String()).group_by_key().count(store="counts").to_stream().to("out")
-        return wiring.start(app, "caught-up")
+        return wiring.start(app, until)
 
     @property
     def signs(self) -> list[str]:
@@ -167,3 +169,47 @@ def test_who_lost_the_application_meanwhile_hears_that_instead_of_what_came_of_i
     on_cluster(monkeypatch, lambda: None, wait)
     with pytest.raises(FencedError, match="another driver took over"):
         place.start()
+
+
+class Hanging(Cluster):
+    """An engine that says nothing of its locations while `is_held`, as where Spark's JVM hangs."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.is_held, self.asked = threading.Event(), threading.Event()
+
+    def locations(self) -> Mapping[str, int]:
+        if self.is_held.is_set():
+            self.asked.set()
+            until(lambda: not self.is_held.is_set())
+        return {}
+
+
+def until(look: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not look():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_an_engine_that_hangs_holds_up_no_heartbeat_and_no_look_at_long_rounds(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another start would take the application, and the round that hangs with it would never be given up."""
+    monkeypatch.setattr(jobs, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+    monkeypatch.setattr(cluster_view, "LOOK_S", 0.0)
+    looked, look = list[int](), Generation.look_at_long_rounds
+    monkeypatch.setattr(Generation, "look_at_long_rounds", lambda self: (looked.append(1), look(self)))
+    engine = Hanging()
+    monkeypatch.setattr(launch, "spark_engine", lambda app, config: engine)
+    job = place.start(None)
+    try:
+        engine.is_held.set()
+        assert engine.asked.wait(30)
+        before, beats = len(looked), {holder.heartbeat_us for holder in [place.holder] if holder is not None}
+        until(lambda: len(looked) > before + 3)
+        until(lambda: (holder := place.holder) is not None and holder.heartbeat_us not in beats)
+    finally:
+        engine.is_held.clear()
+        job.stop()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.adapters.spark import executors as module
+from headrace.adapters.spark.dead_jvm import JvmCalls
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.questions import Executor
 from headrace.core.affinity.admission import Admitted, Rejected
@@ -32,7 +33,7 @@ def test_one_that_has_answered_for_another_and_is_lost_while_it_is_asked_itself_
     java = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorIds=lambda: ids))
     monkeypatch.setattr(module, "_listed", lambda context: list(there))
     monkeypatch.setattr(module.questions, "verdicts", verdicts)
-    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
+    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)), JvmCalls(None))
     executors._check = SimpleNamespace()  # type: ignore[assignment]
     executors.look()
     assert asked["1"].wait(20)
@@ -64,7 +65,7 @@ def test_one_that_came_as_another_was_lost_is_seen_though_the_list_lags(monkeypa
     java = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorIds=lambda: SimpleNamespace(mkString=lambda _: ",".join(ids))))
     monkeypatch.setattr(module, "_listed", lambda context: list(listed))
     monkeypatch.setattr(module.questions, "verdicts", verdicts)
-    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
+    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)), JvmCalls(None))
     executors._check = SimpleNamespace()  # type: ignore[assignment]
 
     def looked() -> dict[str, int]:

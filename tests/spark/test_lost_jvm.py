@@ -7,12 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.adapters.spark import dead_jvm
-from headrace.exchange.engine import ENGINE_LOST
+from headrace.adapters.spark.executors import Executors
+from headrace.exchange.engine import ENGINE_LOST, EngineFailure
 
 SCRIPT = Path(__file__).with_name("dying_jvm.py")
 KILLED_AT_ITS_START = """
@@ -102,7 +107,7 @@ def test_a_jvm_that_does_not_answer_is_killed_and_named(monkeypatch: pytest.Monk
         raise ConnectionRefusedError("connection refused")  # as py4j does then
 
     with pytest.raises(ConnectionRefusedError) as caught:
-        dead_jvm.call_or_kill(call, process)
+        dead_jvm.JvmCalls(process).ask(call)
     lost = dead_jvm.lost_engine(caught.value, process)
     assert lost is not None and lost.error_class == ENGINE_LOST
     assert lost.message == f"Spark's JVM, process {process.pid}, has not answered for 1 s and was killed"
@@ -113,11 +118,47 @@ def test_a_jvm_that_answers_is_left_alone() -> None:
         raise ValueError("no such job")
 
     process = subprocess.Popen(["sleep", "60"])
+    calls = dead_jvm.JvmCalls(process)
     try:
-        dead_jvm.call_or_kill(lambda: None, process)
+        assert calls.ask(lambda: "1,2") == "1,2"
         with pytest.raises(ValueError, match="no such job"):
-            dead_jvm.call_or_kill(refuse, process)
+            calls.ask(refuse)
+        calls.close()
+        assert calls.ask(lambda: "3") == "3", "who still asks when all is closed has an answer"
         assert process.poll() is None
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_jvm_that_others_have_started_is_not_killed_and_not_asked_again_before_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_jvm, "ANSWER_S_MAX", 0.5)
+    calls, answers, made = dead_jvm.JvmCalls(None), threading.Event(), list[str]()
+    with pytest.raises(EngineFailure, match="has not answered for"):
+        calls.ask(lambda: answers.wait(60))
+    with pytest.raises(EngineFailure, match="has not answered for"):
+        calls.ask(lambda: made.append("while it hangs"))
+    answers.set()
+    until_s = time.monotonic() + 20
+    while not made and time.monotonic() < until_s:
+        with suppress(EngineFailure):
+            calls.ask(lambda: made.append("behind that"))
+    assert made == ["behind that"]
+    calls.close()
+
+
+def test_a_look_for_executors_does_not_wait_for_a_jvm_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_jvm, "ANSWER_S_MAX", 0.5)
+    process = subprocess.Popen(["sleep", "60"])
+
+    def ids() -> None:
+        process.wait()
+        raise ConnectionRefusedError("connection refused")
+
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorIds=ids))
+    executors = Executors(SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)), dead_jvm.JvmCalls(process))
+    with pytest.raises(ConnectionRefusedError):
+        executors.look()
+    assert process.poll() is not None

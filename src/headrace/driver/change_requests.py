@@ -18,6 +18,7 @@ from headrace.codec.job_records import (
     scales_of,
     stop_requested_by,
 )
+from headrace.core.affinity.sightings import Sightings
 from headrace.core.elasticity.preparation import heads_ahead, is_worth_it
 from headrace.core.elasticity.recut import Recut
 from headrace.core.elasticity.scales import ScaleDecision, ScaleRequests, Waiting, decided
@@ -47,7 +48,7 @@ class ChangeRequests:
     def __init__(self, backend: Backend, pace: Pace, autosizing: ScaleController | None = None) -> None:
         self._autosizing = autosizing
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
-        self._cluster = backend.cluster
+        self._cluster, self._sightings = backend.cluster, Sightings(0.0)
         self._store_builder = backend.store_builder
         self._preparation: StorePreparation | None = None
         self._clock_us = pace.clock_us
@@ -59,6 +60,7 @@ class ChangeRequests:
     def begin(self, plan: JobPlan, now_s: float) -> None:
         """`plan` is in force from now on; it was made with what was there a moment ago."""
         self._plan, self._looked_s = plan, now_s
+        self._sightings = Sightings(0.0)  # those of before the plan: it may have seen more
         self.waiting: Mapping[str, Waiting] = plan.waiting_scales
         self._again_s = {title: at_s for title, at_s in self._again_s.items() if title in plan.waiting_scales}
         self._expanded_by.clear()
@@ -66,9 +68,14 @@ class ChangeRequests:
         if self._elsewhere is not None:
             self._elsewhere.watch()
 
+    def look_at_cluster(self) -> None:
+        """See which locations there are, for `found`; who holds a lock that heartbeats need must not wait for the engine."""
+        if self._cluster is not None:
+            self._sightings = self._cluster.looked()
+
     def found(self, now_s: float, with_streams: bool = True) -> tuple[ChangeRequest, ...]:
         """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
-        return (*self._startpoints(), *self._rebalance(), *(self._expansions(now_s) if with_streams else ()))
+        return (*self._startpoints(), *self._rebalance(now_s), *(self._expansions(now_s) if with_streams else ()))
 
     def stop_requested_by(self, run_id: str) -> str:
         """Who has requested that this run stops; empty where it is not to. Requests of other runs are deleted too."""
@@ -169,8 +176,8 @@ class ChangeRequests:
             LOG.info("%d requests for startpoints", len(asked))
         return [ChangeRequest(ChangeKind.STARTPOINT, id_) for id_ in sorted(asked)]
 
-    def _rebalance(self) -> Iterable[ChangeRequest]:
-        why = "" if self._cluster is None else self._cluster.change_due(self._plan.locations)
+    def _rebalance(self, now_s: float) -> Iterable[ChangeRequest]:
+        why = self._sightings.change_due(self._plan.locations, now_s)
         if why:
             LOG.info("the cluster has changed: %s", why)
             yield ChangeRequest(ChangeKind.REBALANCE, why)

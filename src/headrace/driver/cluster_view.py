@@ -25,17 +25,14 @@ class ClusterView:
 
     def present(self) -> Mapping[str, int]:
         """How many Spark tasks run at once at each location that is there now."""
-        return self._looked().present
+        return self.looked().present
 
     def for_plan(self) -> Mapping[str, int]:
         """The same with what is away for a moment: what a plan is made with."""
-        return self._looked().counted
+        return self.looked().counted
 
-    def change_due(self, planned: Mapping[str, int]) -> str:
-        """Why another plan is due than the one that was made with `planned`; empty where none is."""
-        return self._looked().change_due(planned, time.monotonic())
-
-    def _looked(self) -> Sightings:
+    def looked(self) -> Sightings:
+        """What was seen by now. An engine that hangs takes a minute to say that it does."""
         with self._lock:
             now_s = time.monotonic()
             if now_s - self._looked_s >= LOOK_S or not self._looked_s:

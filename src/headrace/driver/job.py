@@ -299,6 +299,7 @@ class Job(RunningJob):
         """Look for changes of the streams' partitions, and at requests of commands; and let expansions settle."""
         while not self._stopping.wait(LOOK_S):
             try:
+                self._requests.look_at_cluster()
                 with self._holding:
                     if who := self._requests.stop_requested_by(self._run_id):
                         LOG.warning("%s has requested that the job stops", who)
@@ -326,6 +327,7 @@ class Job(RunningJob):
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_S):
+            self._generation.look_at_long_rounds()  # first: it is what ends an engine that hangs
             try:
                 with self._holding:
                     self._store.heartbeat(self._epoch, self._pace.clock_us())
@@ -333,7 +335,6 @@ class Job(RunningJob):
                 self._fail(error)
             except Exception as error:
                 LOG.warning("heartbeat: %s", error)
-            self._generation.look_at_long_rounds()
 
     def _keep_tidy(self) -> None:
         """At once too: versions of the state that the plan began with are to be kept."""

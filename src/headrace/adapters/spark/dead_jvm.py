@@ -12,13 +12,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from headrace.exchange.engine import ENGINE_LOST, EngineFailure
 
+Answer = TypeVar("Answer")
 LOG = logging.getLogger("headrace.job")
 ANSWER_S_MAX = 60.0  # for what it does at once; its longest collection of garbage is shorter
 _LOOK_S = 0.5
@@ -41,41 +44,76 @@ def lost_engine(error: BaseException, process: Any) -> EngineFailure | None:
     return EngineFailure(f"Spark's JVM, process {process.pid}, {how}", error_class=ENGINE_LOST)
 
 
-def call_or_kill(call: Callable[[], object], process: Any) -> None:
-    """Call the JVM for what it does at once, and raise what that raises. One that does not answer is killed: who waits for it
-    waits for good. `process`: as in `lost_engine`; without it the call is left alone."""
-    raised: list[BaseException] = []
+class JvmCalls:
+    """Calls of Spark's JVM for what it does at once, made by a thread of their own: who calls a JVM that hangs waits for good.
+    One that does not answer is killed. `process`: as in `lost_engine`; without it the JVM is left alone, and is not called
+    again before it has answered. Thread-safe."""
 
-    def work() -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._unanswered: Future[Any] | None = None
 
-    thread = threading.Thread(target=work, name="headrace-jvm-call", daemon=True)
-    thread.start()
-    if not _has_ended(thread) and process is None:
-        LOG.warning("Spark's JVM %s", _silent())
-    elif thread.is_alive():
-        LOG.error("Spark's JVM, process %d, %s: it is killed", process.pid, _silent())
-        _hung.add(process.pid)
-        process.kill()
-        thread.join(_END_S)
-    for error in raised:
-        raise error
+    def ask(self, call: Callable[[], Answer]) -> Answer:
+        """What `call` gives; raises what it raises, and `EngineFailure` where it does not end."""
+        answer: Future[Answer] = Future()
+        with self._lock:
+            if self._unanswered is not None and not self._unanswered.done():
+                raise self._no_answer()
+            is_closed = self._is_closed
+            if not is_closed:
+                self._asked.put((call, answer))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="headrace-jvm-calls", daemon=True)
+                    self._thread.start()
+        if is_closed:
+            return call()
+        if not _has_ended(answer):
+            self._give_up(answer)
+        if not answer.done():
+            raise self._no_answer()
+        return answer.result()
+
+    def close(self) -> None:
+        """End the thread; calls from now on are made by those who ask."""
+        with self._lock:
+            self._is_closed = True
+            self._asked.put(None)
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            call, answer = asked
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+
+    def _give_up(self, answer: Future[Any]) -> None:
+        with self._lock:
+            self._unanswered = answer
+        if self._process is None:
+            LOG.warning("Spark's JVM %s", _silent())
+            return
+        LOG.error("Spark's JVM, process %d, %s: it is killed", self._process.pid, _silent())
+        _hung.add(self._process.pid)
+        self._process.kill()
+        wait([answer], _END_S)
+
+    def _no_answer(self) -> EngineFailure:
+        killed = "" if self._process is None else f", process {self._process.pid},"
+        return EngineFailure(f"Spark's JVM{killed} {_silent()}", error_class=ENGINE_LOST)
 
 
 def _silent() -> str:
     return f"has not answered for {ANSWER_S_MAX:g} s"
 
 
-def _has_ended(thread: threading.Thread) -> bool:
-    """Whether it does in time: counted, and not by the clock, which runs on while this process is stopped with the JVM."""
-    for _ in range(math.ceil(ANSWER_S_MAX / _LOOK_S)):
-        thread.join(_LOOK_S)
-        if not thread.is_alive():
-            return True
-    return False
+def _has_ended(answer: Future[Any]) -> bool:
+    """Whether it is there in time: counted, and not by the clock, which runs on while this process is stopped with the JVM."""
+    return any(wait([answer], _LOOK_S).done for _ in range(math.ceil(ANSWER_S_MAX / _LOOK_S)))
 
 
 def end_of(code: int) -> str:

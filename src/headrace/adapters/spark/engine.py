@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.adapters.spark import columns, kafka_rows
-from headrace.adapters.spark.dead_jvm import call_or_kill, forget, lost_engine
+from headrace.adapters.spark.dead_jvm import JvmCalls, forget, lost_engine
 from headrace.adapters.spark.executors import Executors
 from headrace.adapters.spark.failures import failure_in, failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunctions, counted, no_rows, text_of
@@ -65,7 +65,8 @@ class SparkEngine:
         self.reads = kafka_options is not None
         self.driver_address = driver_address_of(session)
         self._pickled_program = PickledPrograms(is_cluster=self.driver_address is not None).bytes_of
-        self._executors = Executors(session)
+        self._calls = JvmCalls(self._jvm)
+        self._executors = Executors(session, self._calls)
         self._looking = threading.Lock()
         self._rounds = None
         if self.driver_address is not None:
@@ -190,6 +191,8 @@ class SparkEngine:
         return failure if known else EngineFailure(in_one_line(error, failure))
 
     def _failure_of(self, error: BaseException) -> EngineFailure:
+        if isinstance(error, EngineFailure):
+            return error
         lost = lost_engine(error, self._jvm)
         self._is_lost = self._is_lost or lost is not None
         return lost or failure_of(error)
@@ -200,7 +203,7 @@ class SparkEngine:
     def _cancel_group(self, group: str) -> None:
         try:
             # What the round would start later too: between two jobs of a user's function nothing is there to cancel.
-            call_or_kill(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group), self._jvm)
+            self._calls.ask(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group))
         except Exception as error:
             if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
                 raise
@@ -229,6 +232,7 @@ class SparkEngine:
     def close(self) -> None:
         if self._rounds is not None:
             self._rounds.close()
+        self._calls.close()
         if self._stop_session and self._is_lost:
             forget(self._session)
         elif self._stop_session:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.adapters.spark import questions
+from headrace.adapters.spark.dead_jvm import JvmCalls
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.questions import Executor
 from headrace.core.affinity.admission import Admitted, Rejected, Verdict, is_to_be_asked, rejections_of
@@ -32,8 +33,8 @@ class Executors:
     """The executors of one Spark application, each asked once by `check` when it appears, in the background: one that does not
     answer holds up no other."""
 
-    def __init__(self, session: Any) -> None:
-        self._context = session.sparkContext
+    def __init__(self, session: Any, calls: JvmCalls) -> None:
+        self._context, self._calls = session.sparkContext, calls
         self._check: WorkerCheck | None = None
         self._ids = ""
         self._lock = threading.Lock()  # of what follows
@@ -43,10 +44,11 @@ class Executors:
         self._asking: set[str] = set()
 
     def look(self) -> None:
-        """See who is there. Asks Spark for one short text, and for more only where that has changed."""
-        ids = self._context._jsc.sc().getExecutorIds().mkString(",")
+        """See who is there. Asks Spark for one short text, and for more only where that has changed. `EngineFailure` where it
+        does not answer."""
+        ids = self._calls.ask(lambda: str(self._context._jsc.sc().getExecutorIds().mkString(",")))
         if ids != self._ids:
-            listed = tuple(_listed(self._context))
+            listed = self._calls.ask(lambda: tuple(_listed(self._context)))
             there = {one.id for one in listed}
             with self._lock:
                 self._there = listed
