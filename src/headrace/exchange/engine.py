@@ -163,7 +163,7 @@ class Engine(Protocol):
 
     def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
         """Ask workers how far the stores are that they restore in the background, each at its location if that can be; an
-        answer for each, at once. `EngineFailure` where no answer comes."""
+        answer for each, at once. `EngineFailure` where no answer comes within a minute."""
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         """Run `work` on each machine that has workers; what does not end within that time is cancelled. Raises nothing:

@@ -26,7 +26,7 @@ from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.adapters.spark.spark_tasks import tasks_of
-from headrace.adapters.spark.timed_jobs import run_on
+from headrace.adapters.spark.timed_jobs import ended_after, run_on
 from headrace.core.rounds.reader_routes import Routes, Taken, routes_of
 from headrace.core.topology.engine_prefix import PRESENCE, passes_all
 from headrace.errors import HeadraceError, SetupError
@@ -37,6 +37,7 @@ from headrace.model.topology import Node, Source, Transform
 
 LOG = logging.getLogger("headrace.job")
 _SUMMARY = "summary string"
+RESTORE_S_MAX = 60.0  # for an answer on how far stores are, which comes at once where a worker is free and nothing hangs
 
 
 class SparkEngine:
@@ -216,18 +217,24 @@ class SparkEngine:
                 yield base64.b64encode(answer_to(payload)).decode()
 
         places, payloads = [self._executors.preferences(work.location) for work in works], [work.payload for work in works]
-        try:
-            self._context.setLocalProperty("spark.scheduler.pool", "headrace-restore")
-            self._context.setJobGroup(self._group("restore"), "headrace: how far stores are that are restored")
-            return list(map(base64.b64decode, collected_without_query(self._context, answered, places, payloads)))
-        except Exception as error:
-            raise self._failure_of(error) from None
+        group = self._group(f"restore-{uuid.uuid4().hex}")  # of its own: other locations are asked at the same time
+        with ended_after(RESTORE_S_MAX, lambda: self._cancel_group(group)) as is_late:
+            try:
+                self._context.setLocalProperty("spark.scheduler.pool", "headrace-restore")
+                self._context.setJobGroup(group, "headrace: how far stores are that are restored")
+                return list(map(base64.b64decode, collected_without_query(self._context, answered, places, payloads)))
+            except Exception as error:
+                failure = self._failure_of(error)
+        if is_late.is_set() and failure.cancelled:
+            where = ", ".join(sorted({work.location for work in works}))
+            failure = EngineFailure(f"no worker at {where} has answered for {RESTORE_S_MAX:g} s: is each busy, or does a disk hang?")
+        raise failure
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
         if self.driver_address is None:
             work()
         elif not self._is_lost and (there := self._executors.one_of_each_location()):
-            run_on(self._context, there, work, self._group("machines"), within_s)
+            run_on(self._context, [[one.preference] for one in there], work, self._group("machines"), within_s)
 
     def close(self) -> None:
         if self._rounds is not None:

@@ -5,7 +5,6 @@ counts is which executor each of its Spark tasks failed on, not how the Spark jo
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyspark
 from headrace.adapters.spark.failures import last_line_of
 from headrace.adapters.spark.placement import collected_without_query
 from headrace.adapters.spark.spark_tasks import tasks_of
+from headrace.adapters.spark.timed_jobs import ended_after
 from headrace.core.affinity.admission import Rejected, Verdict, WorkerAnswer, rejection_for_failure
 from headrace.exchange.engine import WorkerCheck
 
@@ -57,28 +57,20 @@ def verdicts(context: Any, check: WorkerCheck, asked: Sequence[Executor]) -> dic
 
 def _verdicts_of_one_try(context: Any, check: WorkerCheck, left: Sequence[Executor]) -> dict[str, Verdict]:
     """One Spark job for all that are left, which ends with the first Spark task that fails too often."""
-    group, ask, is_late = f"headrace-executors-{uuid.uuid4().hex}", check.ask, threading.Event()
+    group, ask = f"headrace-executors-{uuid.uuid4().hex}", check.ask
 
     def answered(numbers: Iterable[int]) -> Iterator[str]:
         for _ in numbers:
             yield msgspec.json.encode(ask()).decode()
 
-    def cancel() -> None:
-        is_late.set()
-        context._jsc.sc().cancelJobGroup(group)
-
     context.setJobGroup(group, "headrace: what are the executors like?")
-    timer = threading.Timer(ANSWER_S_MAX, cancel)
-    timer.daemon = True
-    timer.start()
     said: list[str] = []
     failure: Exception | None = None
-    try:
-        said = collected_without_query(context, answered, [[one.preference] for one in left])
-    except Exception as error:
-        failure = error
-    finally:
-        timer.cancel()
+    with ended_after(ANSWER_S_MAX, lambda: context._jsc.sc().cancelJobGroup(group)) as is_late:
+        try:
+            said = collected_without_query(context, answered, [[one.preference] for one in left])
+        except Exception as error:
+            failure = error
     found: dict[str, Verdict] = {}
     for task in tasks_of(context, group):
         if task.status == "SUCCESS" and said:
