@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace.adapters.spark.required_settings import CLUSTER_SETTINGS
+from headrace.adapters.spark.required_settings import CLUSTER_SETTINGS, check
+from headrace.adapters.spark.session import session_within
 from headrace.config.loading import load_config
 from headrace.wiring.cluster_terms import check_cluster_settings, check_state_uri
 from headrace.wiring.folders import state_uri_of
@@ -85,3 +87,24 @@ def test_the_master_of_a_spark_submit_is_never_overridden(configured: str, tmp_p
     found = _chosen(settings, submitted, "app", tmp_path, [])
     assert (found["spark.master"], found["spark.my.one"]) == ("spark://host-1:7077", "2")
     assert CLUSTER_SETTINGS.items() <= found.items()
+
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
+
+
+@pytest.mark.parametrize("least", [{}, {"spark.dynamicAllocation.minExecutors": "0"}])
+def test_a_spark_that_ends_all_idle_executors_is_refused(least: dict[str, str]) -> None:
+    """It would start none again: without an executor no round is run, and without a Spark task Spark starts no executor."""
+    conf = SimpleNamespace(get=(DYNAMIC | least).get)
+    given = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://127.0.0.1:7077", getConf=lambda: conf))
+    with pytest.raises(hr.NotSupportedError, match=r"minExecutors is 0: Spark ends all executors") as why:
+        session_within(given)
+    assert why.value.hint is not None and "spark.dynamicAllocation.minExecutors=1 or more" in why.value.hint
+
+
+def test_a_spark_that_keeps_an_executor_or_has_none_is_not_refused() -> None:
+    check((DYNAMIC | {"spark.dynamicAllocation.minExecutors": "1"}).get, on_cluster=True)
+    check(DYNAMIC.get, on_cluster=False)
+    check({}.get, on_cluster=True)
+    with pytest.raises(hr.NotSupportedError, match=r"spark.speculation is on"):
+        check({"spark.speculation": "TRUE "}.get, on_cluster=False)

@@ -1,4 +1,4 @@
-"""Workers are asked how far the stores are that they restore: one that does not answer holds up its own location, for a while."""
+"""Workers are asked how far the stores are that they restore: one that does not answer is not waited for for ever."""
 
 from __future__ import annotations
 

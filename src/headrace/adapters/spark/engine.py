@@ -22,6 +22,7 @@ from headrace.adapters.spark.in_worker import Containers, Reader, WorkerFunction
 from headrace.adapters.spark.pickled_programs import PickledPrograms
 from headrace.adapters.spark.placement import collected, collected_without_query
 from headrace.adapters.spark.reader_reports import with_reports
+from headrace.adapters.spark.required_settings import changes_executors
 from headrace.adapters.spark.routing import deliveries, routed, with_low_bits
 from headrace.adapters.spark.running_rounds import RoundAnswers, RunningRounds
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
@@ -82,7 +83,7 @@ class SparkEngine:
         if self.driver_address is None:
             return
         say(f"Spark's executors reach this process at {self.driver_address.host}")
-        if self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        if changes_executors(self._context.getConf().get):
             LOG.warning("spark.dynamicAllocation.enabled is on: executors that are idle are ended, and their tasks move")
         try:
             self._executors.wait(check, say)
@@ -227,7 +228,8 @@ class SparkEngine:
                 failure = self._failure_of(error)
         if is_late.is_set() and failure.cancelled:
             where = ", ".join(sorted({work.location for work in works}))
-            failure = EngineFailure(f"no worker at {where} has answered for {RESTORE_S_MAX:g} s: is each busy, or does a disk hang?")
+            silent = f"no worker at {where} has answered for {RESTORE_S_MAX:g} s: is each busy, or does a disk hang?"
+            failure = EngineFailure(silent)
         raise failure
 
     def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:

@@ -18,6 +18,7 @@ from headrace.adapters.spark import questions
 from headrace.adapters.spark.dead_jvm import JvmCalls
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.questions import Executor
+from headrace.adapters.spark.required_settings import changes_executors
 from headrace.core.affinity.admission import Admitted, Rejected, Verdict, is_to_be_asked, rejections_of
 from headrace.core.affinity.sightings import have_all_come
 from headrace.errors import SetupError
@@ -182,7 +183,7 @@ def promised_executors(setting: Callable[[str], str | None]) -> int | None:
     >>> promised_executors({"spark.cores.max": "6", "spark.executor.cores": "2"}.get), promised_executors({}.get)
     (3, None)
     """
-    if setting("spark.dynamicAllocation.enabled") == "true":
+    if changes_executors(setting):
         return None
     instances, most, each = map(setting, ("spark.executor.instances", "spark.cores.max", "spark.executor.cores"))
     if instances is not None:

@@ -5,9 +5,11 @@ Those of `START_SETTINGS`, and on a cluster of `CLUSTER_SETTINGS`, count only if
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from headrace.errors import NotSupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ NEEDED: tuple[Needed, ...] = (
     ),
     Needed(
         "spark.dynamicAllocation.enabled", "false", "false",
-        "idle executors are ended: their tasks move, and restore their state elsewhere", on_cluster=True,
+        "idle executors are ended: their tasks move, and restore their state elsewhere; with "
+        "spark.dynamicAllocation.minExecutors=0, Spark's default, such a session is refused", on_cluster=True,
     ),
     Needed(
         "spark.excludeOnFailure.taskAndStage.enabled", "true", "false",
@@ -110,3 +113,28 @@ START_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 CLUSTER_SETTINGS: Mapping[str, str] = MappingProxyType({one.name: one.value for one in NEEDED if one.on_cluster})
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType({one.name: one.value for one in NEEDED if not one.at_start})
+
+
+def check(setting: Callable[[str], str | None], on_cluster: bool) -> None:
+    """`NotSupportedError` where a job could come to hang on a Spark with these settings. `on_cluster`: its executors are on
+    other machines."""
+    if _is_on(setting("spark.speculation")):  # a container that is slow would never commit
+        raise NotSupportedError(
+            "spark.speculation is on: it runs Spark tasks twice at the same time", "start Spark with spark.speculation=false"
+        )
+    least = (setting("spark.dynamicAllocation.minExecutors") or "0").strip()
+    if on_cluster and changes_executors(setting) and least == "0":
+        raise NotSupportedError(
+            "spark.dynamicAllocation.enabled is on, and spark.dynamicAllocation.minExecutors is 0: Spark ends all executors of "
+            "a job that is idle, and starts none while no round runs, which waits for one",
+            "start Spark with spark.dynamicAllocation.enabled=false, or spark.dynamicAllocation.minExecutors=1 or more",
+        )
+
+
+def changes_executors(setting: Callable[[str], str | None]) -> bool:
+    """Whether Spark ends executors that are idle, and starts others."""
+    return _is_on(setting("spark.dynamicAllocation.enabled"))
+
+
+def _is_on(value: str | None) -> bool:
+    return (value or "").strip().lower() == "true"  # as Spark reads it

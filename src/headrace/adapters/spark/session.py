@@ -8,10 +8,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.adapters.spark import required_settings
 from headrace.adapters.spark.class_archive import LATER_OPTIMIZED, archive_options
 from headrace.adapters.spark.dead_jvm import hide_what_is_raised, keep_quiet
 from headrace.adapters.spark.failures import failure_of, is_of_spark
@@ -69,10 +70,10 @@ def started(
     settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str], secrets: Sequence[str] = ()
 ) -> Any:
     """A session with our settings. `SetupError` without Java, and where Spark cannot be started with them; `NotSupportedError`
-    with speculation, whichever of them turns it on. Logs of the JVM go to `log_dir`/spark.log. `secrets` are values that must
-    not be shown, besides those that the names in `settings` tell. A process has one Spark: where one runs already this is a
-    session within it. Given back by `released`, not by its `stop`. Where spark-submit started this process, what it was given
-    counts before our settings, and after `settings`."""
+    with those that `required_settings` refuses, wherever they are. Logs of the JVM go to `log_dir`/spark.log. `secrets` are
+    values that must not be shown, besides those that the names in `settings` tell. A process has one Spark: where one runs
+    already this is a session within it. Given back by `released`, not by its `stop`. Where spark-submit started this process,
+    what it was given counts before our settings, and after `settings`."""
     java = checked_java(os.environ)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def started(
     def start() -> Any:
         submitted = submitted_settings() if is_submitted() else {}
         chosen = _chosen(settings, submitted, application, log_dir, values)
-        _refuse_speculation(chosen.get)
+        required_settings.check(chosen.get, on_cluster=not is_in_one_process(chosen["spark.master"]))
         if not submitted:
             given = (archive_options(java.version, os.environ), LATER_OPTIMIZED, chosen[_JAVA_OPTIONS])
             chosen[_JAVA_OPTIONS] = " ".join(filter(None, given))
@@ -216,18 +217,11 @@ def session_within(given: Any) -> Any:
             "a Spark Connect session was given: its driver is elsewhere, and rounds cannot be placed or cancelled from here",
             "give a classic SparkSession, or none",
         )
-    _refuse_speculation(given.sparkContext.getConf().get)
+    context = given.sparkContext
+    required_settings.check(context.getConf().get, on_cluster=not is_in_one_process(context.master))
     session = given.newSession()
     session.conf.set(_OPTIONS_PATTERN, redaction_pattern((), session.conf.get(_OPTIONS_PATTERN)))
     return _configured(session)
-
-
-def _refuse_speculation(setting: Callable[[str], str | None]) -> None:
-    """`NotSupportedError` where the settings of a Spark turn it on: a container that is slow would never commit."""
-    if (setting("spark.speculation") or "").strip().lower() == "true":  # as Spark reads it
-        raise NotSupportedError(
-            "spark.speculation is on: it runs Spark tasks twice at the same time", "start Spark with spark.speculation=false"
-        )
 
 
 def settings_of(session: Any) -> dict[str, str]:

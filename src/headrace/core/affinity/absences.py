@@ -1,7 +1,7 @@
 """What a round counts as whose containers have not all taken part, and which lanes sit out after it.
 
 An engine runs a container elsewhere where no worker at its location is free, and where attempts there have failed; it declines
-in both cases, which is no failure to the engine. So the two are told apart here, by where attempts have failed."""
+in both cases, which is no failure to the engine. Here the two are distinguished, by where attempts have failed."""
 
 from __future__ import annotations
 
