@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ from headrace import wiring
 from headrace.adapters.common import lease_holder as holders
 from headrace.driver import cluster_view, holding
 from headrace.driver import job as jobs
+from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.cluster_view import ClusterView
 from headrace.driver.generation import Generation
 from headrace.driver.holding import take_application
 from headrace.errors import FencedError, JobHeldError, SetupError
 from headrace.exchange.engine import DriverAddress, WorkerCheck
+from headrace.model.change import ChangeKind
 from headrace.model.commits import DriverLease
 from headrace.state_files.files import StateFiles
 from headrace.wiring import launch
@@ -213,3 +217,25 @@ def test_an_engine_that_hangs_holds_up_no_heartbeat_and_no_look_at_long_rounds(
     finally:
         engine.is_held.clear()
         job.stop()
+
+
+def test_what_was_seen_of_a_cluster_before_a_plan_asks_for_no_other_one() -> None:
+    """The look is made without the lock that a change holds, which has seen the location that came meanwhile."""
+    slots = {"east": 1}
+    view = ClusterView(SimpleNamespace(locations=lambda: dict(slots)), 0.0)  # type: ignore[arg-type]
+    metadata = SimpleNamespace(requests=lambda namespace: {})
+    system = SimpleNamespace(metadata_store=lambda application: metadata)
+    backend = SimpleNamespace(system=system, store=None, elsewhere=None, cluster=view, store_builder=None)
+    topology = SimpleNamespace(application=NAME)
+
+    def planned(*locations: str) -> Any:
+        shape = {"topology": topology, "waiting_scales": {}, "startpoint_requests": frozenset()}
+        return SimpleNamespace(locations=dict.fromkeys(locations, 1), **shape)
+
+    requests = ChangeRequests(backend, SimpleNamespace(clock_us=now_us, partition_check_s=60.0, settle_s=0.0))  # type: ignore[arg-type]
+    requests.begin(planned("east", "west"), 0.0)
+    requests.look_at_cluster()
+    found = requests.found(time.monotonic(), with_streams=False)
+    assert [(one.kind, one.subject) for one in found] == [(ChangeKind.REBALANCE, "west has left")]
+    requests.begin(planned("east", "north"), 0.0)
+    assert requests.found(time.monotonic(), with_streams=False) == ()
