@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS
+from headrace.codec.job_records import DEAD_LETTERS
 from headrace.errors import FencedError, StreamNotFoundError
 from headrace.record import Record
 

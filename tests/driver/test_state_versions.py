@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.codec.documents import encode
-from headrace.codec.job_records import STATE_CUTS, cuts_of
+from headrace.codec.job_records import STATE_CUTS, STATE_VERSIONS, cuts_of
 from headrace.core.group.pauses import PauseOf
 from headrace.core.group.state import Registration
 from headrace.core.rewind.consistent_cuts import ConsistentCut
@@ -22,7 +22,7 @@ from headrace.core.rewind.startpoint_rules import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
 from headrace.driver.group.group_pauses import GroupPauses
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, versions_of
+from headrace.driver.maintenance.state_versions import KeptTasks, Past, StateVersions, versions_of
 from headrace.errors import UnavailableError
 from headrace.group.layout import GroupName
 from headrace.group.processor_group import ProcessorGroup

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import uuid
 
 import pytest
 
 import headrace as hr
 from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.names import checkpoint_topic, entry_key, is_own_key, metadata_topic, name_of
+from headrace.codec import job_records
+from headrace.codec.job_records import NAMESPACES, PARTITION_CHECKS, SCALES, STOPS
 from headrace.errors import IncompatibleChangeError
+from project.test_structure import TREES
+from support.broker import read_topic
 from support.fixtures import only_on
 from support.world import World, caught_up
 
@@ -48,3 +54,63 @@ def test_a_users_own_topics_with_such_names_are_streams_like_any_other(
     with pytest.raises(IncompatibleChangeError, match=f"topic '{user}-metadata' exists, and is not the bookkeeping"):
         run(user)
     assert system.describe_stream(f"{user}-metadata").internal_of is None
+
+
+def written_first(world: World, part: str, keys: list[bytes]) -> str:
+    """An application whose metadata begins with these, as compaction may leave it: what is rewritten moves to the end."""
+    name = f"{world.name}-{part}"
+    for topic in (metadata_topic(name), checkpoint_topic(name)):
+        world.system.create_stream(topic, 1)
+    world.system.produce(metadata_topic(name), [(key, b"1") for key in keys], key=hr.Bytes(), value=hr.Bytes())
+    return name
+
+
+def test_an_application_is_known_by_any_of_its_records_wherever_compaction_leaves_them(world: World) -> None:
+    spaces = {"ssps": "ssp-assignment", "pieces": "job-models/other-pieces", "requests": "stops/requests", "newer": "unknown"}
+    heartbeat = [entry_key("job", "holder")]
+    names = [
+        written_first(world, part, [entry_key(space, f"one/{number}") for number in range(150)] + heartbeat)
+        for part, space in spaces.items()
+    ]
+    strange = written_first(world, "strange", [b"job-%d" % number for number in range(150)])
+    assert [one for one in world.system.applications() if one.startswith(world.name)] == sorted(names)
+    assert [world.system.has_run(name) for name in (*names, strange)] == [True] * len(names) + [False]
+
+
+def test_every_namespace_that_is_written_is_known_so_that_its_records_say_whose_a_topic_is(world: World) -> None:
+    """An application that has done most of what one can do."""
+    source, dead = world.stream("in"), world.stream("dead")
+    for stream, partitions in {source: 2, dead: 1}.items():
+        world.system.create_stream(stream, partitions)
+    world.system.produce(source, [("a", b"1"), ("b", b"x")] * 5, key=hr.String(), value=hr.Bytes())
+    keys = {"dead_letter_stream": dead, "state_version_interval_s": 0, "keep_state_versions": 4}
+    app = world.app(**keys)
+    rows = app.stream(source, key=hr.String(), value=hr.Bytes())
+    numbers = rows.map_values(lambda record: int(record.value), value=hr.Long())
+    numbers.repartition(hr.Repartitioned(name="again")).group_by_key().count(store="counts").to_stream().to(world.stream("out"))
+    caught_up(app)
+    with hr.dead_letters(app) as letters:
+        assert letters.discard(letters.list()) == 5
+    for namespace in (STOPS, SCALES, PARTITION_CHECKS):
+        world.system.metadata_store(world.name).request(namespace, b"{}")
+    world.system.expand_stream(source, 4)
+    caught_up(app)
+    found = [row["key"] for row in read_topic(world.settings, metadata_topic(world.name))]
+    assert len({name_of(key)[0] for key in found}) > 15, "it has not done as much as it should"
+    assert [key for key in found if not is_own_key(key)] == []
+
+
+def test_a_namespace_is_named_where_all_are() -> None:
+    """By its constant: what is written under a text of its own would not be among those that are known."""
+    calls = [
+        (module, node.args[position])
+        for module, _, tree in TREES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for position in [{"write_metadata": 1, "request_all": 0, "requests": 0, "withdraw": 0}.get(node.func.attr, 9)]
+        if len(node.args) > position
+    ]
+    names = {argument.id for _, argument in calls if isinstance(argument, ast.Name)}
+    assert [(module, ast.unparse(one)) for module, one in calls if isinstance(one, ast.Constant)] == []
+    constants = {name for name in names if name.isupper()}
+    assert len(constants) > 5 and {name for name in constants if getattr(job_records, name, None) not in NAMESPACES} == set()

@@ -13,10 +13,11 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.client.state_reader import entries_of
 from headrace.client.store_form import form_of
 from headrace.codec.documents import encode
+from headrace.codec.job_records import STATE_VERSIONS
 from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound
 from headrace.core.topology.program import Program
 from headrace.driver.maintenance.state_garbage import files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, versions_of
+from headrace.driver.maintenance.state_versions import versions_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.state_files.files import StateFiles
 from headrace.testing.stores import StoredView

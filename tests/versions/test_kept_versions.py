@@ -12,9 +12,9 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
+from headrace.codec.job_records import STATE_VERSIONS
 from headrace.core.rewind.state_history import StateVersion, before_rewind, on_the_line, usable, version_for
 from headrace.driver import job as jobs
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any, ClassVar
 
 import headrace as hr
+from headrace.codec.job_records import STATE_VERSIONS
 from headrace.core.rewind.state_history import StateVersion, on_the_line, usable, version_for
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from support.fixtures import only_on

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
-from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS
 from headrace.client.application_client import ApplicationClient, named
 from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of, put_back
+from headrace.codec.job_records import DEAD_LETTERS
 from headrace.errors import ConfigError
 from headrace.model.serde import Serde
 from headrace.model.whole_numbers import whole_number_of

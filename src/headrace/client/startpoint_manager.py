@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import Any
 
 from headrace.codec.documents import decode, encode
-from headrace.codec.job_records import STARTPOINTS, startpoints_of
+from headrace.codec.job_records import SSP_ASSIGNMENT, STARTPOINTS, startpoints_of
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoint_rules import counting_for, newest_by_key
-from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
 from headrace.environment import this_user
 from headrace.errors import StartpointError
 from headrace.model.expansion import SetSSPTaskMapping

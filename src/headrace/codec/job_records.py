@@ -34,6 +34,14 @@ STATE_CUTS = "state-cuts"  # a cut's key to the cut
 STATE_ID = "state-id"  # its only key: the id of the job's state, which stays where all else is forgotten
 PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
 STOPS = "stops"  # requests only: that a run stops
+PARTITION_COUNTS = "partition-counts"  # stream to its record
+SSP_ASSIGNMENT = "ssp-assignment"  # SSP to the names of the tasks that read it
+LOCALITY = "locality"  # a task's name to `Lived.text`
+STATE_VERSIONS = "state-versions"  # a version's key to the version
+SPARED_FILES = "state-files-before-repairs"  # a repair to the state files that were there
+HANDOVERS = "for_each_round"  # a sub-topology's title to what its function was last called with
+DEAD_LETTERS = "dead-letters"  # PARTITION:OFFSET of a letter to what was done
+NAMESPACES = frozenset(value for name, value in dict(globals()).items() if name.isupper())  # all of the above
 
 
 def history_of(metadata: MetadataStore, unreadable: Callable[[StorageError], None] | None = None) -> dict[str, Change]:

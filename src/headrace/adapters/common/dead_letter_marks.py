@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 
 from headrace.errors import FencedError
 
-DEAD_LETTERS = "dead-letters"  # namespace of an application's metadata: PARTITION:OFFSET of a letter to what was done
-
 
 def refuse_marked(marks: Mapping[str, bytes | None], stored: Collection[str], application: str) -> None:
     """`FencedError` where one of the letters that are to be marked has a mark."""

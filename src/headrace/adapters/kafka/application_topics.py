@@ -1,7 +1,8 @@
 """The topics that an application has for itself, `<application>-metadata` and `-checkpoints`: made, told apart, written.
 
 A topic holds no mark of who made it, a user's may have such a name, and not every user may read its settings. So whose it
-is, the keys of its first records say: a few are looked at, never a whole topic, as another application's may be large.
+is, the keys of its first records say, or of its last: a few are looked at, never a whole topic, as another application's
+may be large.
 """
 
 from __future__ import annotations
@@ -13,29 +14,35 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet, reader, received
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import PIECE_BYTES, checkpoint_topic, entries_of, entry_key, metadata_topic, records_of
+from headrace.adapters.kafka.names import (
+    INTERNAL,
+    OF_REQUESTS,
+    PIECE_BYTES,
+    checkpoint_topic,
+    entries_of,
+    entry_key,
+    is_own_key,
+    metadata_topic,
+    records_of,
+)
 from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
 from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
 
-INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
 _COMPACTED = {"cleanup.policy": "compact"}
 _OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _LOOKED_AT = 100  # records without our mark, and a topic is somebody else's
+_LAST = -2_000 - _LOOKED_AT  # so many offsets before the end, to librdkafka
 _AT_ONCE = 1_000
-# Of what the driver writes, under `names.entry_key`, the namespaces that there always are; and any request.
-_NAMESPACES = (b"job/", b"job-models/", b"lanes/", b"status/", b"internal-topics/")
-_REQUESTS = b"%2Frequests/"
-_OF_REQUESTS = "/requests"  # after a namespace
 _SMALL = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1, "queued.max.messages.kbytes": 64}
 
 
@@ -167,12 +174,17 @@ class ApplicationTopics:
         """By name. A topic that this user may not read is somebody else's."""
         new = [topic for topic in topics if topic.id not in self._seen]
         found = {topic.name: TopicOwner.OTHERS for topic in new if topic.partitions != 1}
-        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1])
+        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1], OFFSET_BEGINNING)
+        # A newer version may have namespaces that this one does not know: the heartbeat is among the last records.
+        strange = [topic.name for topic in new if topic.partitions == 1 and found[topic.name] is TopicOwner.OTHERS]
+        last = self._looked_at(strange, _LAST)
+        found |= {name: owner for name, owner in last.items() if owner is TopicOwner.OURS}
         self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] is not TopicOwner.EMPTY}
         return {topic.name: self._seen.get(topic.id, TopicOwner.EMPTY) for topic in topics}
 
-    def _looked_at(self, names: Sequence[str]) -> dict[str, TopicOwner]:
-        """Of all of them at once: a cluster may have hundreds, and one look takes as long as many."""
+    def _looked_at(self, names: Sequence[str], start: int) -> dict[str, TopicOwner]:
+        """By the records from this offset on, of all of them at once: a cluster may have hundreds, and one look takes as long
+        as many."""
         found: dict[str, TopicOwner] = {}
         if not names:
             return found
@@ -181,7 +193,7 @@ class ApplicationTopics:
         strange = dict.fromkeys(names, 0)  # records without our mark, by topic
         began_s = time.monotonic()
         try:
-            consumer.assign([TopicPartition(name, 0, 0) for name in names])
+            consumer.assign([TopicPartition(name, 0, start) for name in names])
             while len(found) < len(names) and self._deadline.left_s(began_s, self._wait_s) > 0:
                 for message in received(consumer, _AT_ONCE):
                     name = message.topic()
@@ -205,7 +217,7 @@ def _owner_by(message: Any, strange: dict[str, int]) -> TopicOwner | None:
     """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
     error, name = message.error(), message.topic()
     if error is None:
-        if is_mark(message.key()):
+        if is_own_key(message.key()):
             return TopicOwner.OURS
         strange[name] += 1
         return TopicOwner.OTHERS if strange[name] >= _LOOKED_AT else None
@@ -214,15 +226,6 @@ def _owner_by(message: Any, strange: dict[str, int]) -> TopicOwner | None:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return TopicOwner.OTHERS
     return None
-
-
-def is_mark(key: bytes | None) -> bool:
-    """Whether a record with this key is of an application's bookkeeping.
-
-    >>> is_mark(b"job/epoch"), is_mark(b"startpoints%2Frequests/1"), is_mark(b"jobs"), is_mark(None)
-    (True, True, False, False)
-    """
-    return key is not None and (key.startswith(_NAMESPACES) or _REQUESTS in key)
 
 
 class KafkaMetadataStore(MetadataStore):
@@ -258,12 +261,12 @@ class KafkaMetadataStore(MetadataStore):
         now_ns = time.time_ns()
         ids = [f"{now_ns + nth:020d}-{uuid.uuid4().hex[:12]}" for nth in range(len(values))]  # in the order of their making
         entries = {id_: bytes(value) for id_, value in zip(ids, values, strict=True)}
-        self._topics.write(self._application, namespace + _OF_REQUESTS, entries)
+        self._topics.write(self._application, namespace + OF_REQUESTS, entries)
         return tuple(ids)
 
     def requests(self, namespace: str) -> dict[str, bytes]:
-        return self.all(namespace + _OF_REQUESTS)
+        return self.all(namespace + OF_REQUESTS)
 
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
         if ids and self._topics.is_initialized(self._application):
-            self._topics.write(self._application, namespace + _OF_REQUESTS, dict.fromkeys(ids))
+            self._topics.write(self._application, namespace + OF_REQUESTS, dict.fromkeys(ids))

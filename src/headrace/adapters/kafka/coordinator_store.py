@@ -16,17 +16,18 @@ import msgspec
 
 from headrace.adapters.common.lease_holder import held_since_us, refuse_beside_group
 from headrace.adapters.kafka import job_entries
-from headrace.adapters.kafka.application_topics import INTERNAL
 from headrace.adapters.kafka.clients import new_producer
 from headrace.adapters.kafka.coordinator import tried
 from headrace.adapters.kafka.held_job import HeldJob
 from headrace.adapters.kafka.job_entries import Held
 from headrace.adapters.kafka.lane_fencing import LaneFencing
 from headrace.adapters.kafka.names import (
+    INTERNAL,
     JOB,
     LANES,
     MODELS,
     PROCESSORS,
+    RESET,
     STATUS,
     checkpoint_key,
     entries_of,
@@ -49,7 +50,6 @@ from headrace.ports.coordinator_store import CoordinatorStore
 from headrace.ports.metadata_store import Metadata
 
 LOG = logging.getLogger("headrace.kafka")
-RESET = "reset"  # namespace: whether the application is half forgotten
 _KEPT = frozenset({JOB, LANES, INTERNAL, RESET, STATE_ID})  # of the metadata, where an application is forgotten
 
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+from headrace.codec.job_records import NAMESPACES
 from headrace.errors import StorageError
 
-# Namespaces of an application's metadata.
+# Namespaces of an application's metadata, on Kafka alone.
 JOB, MODELS, LANES, STATUS, PROCESSORS = "job", "job-models", "lanes", "status", "processors"
+INTERNAL = "internal-topics"  # the repartition topics that it made
+RESET = "reset"  # whether the application is half forgotten
+_OWN = NAMESPACES | {JOB, MODELS, LANES, STATUS, PROCESSORS, INTERNAL, RESET}
+OF_REQUESTS = "/requests"  # after a namespace
+_OF_PIECES = ("/pieces", "/other-pieces")  # after a namespace: of which of two sets of pieces
 
 
 def metadata_topic(application: str) -> str:
@@ -76,6 +82,23 @@ def name_of(key: bytes) -> tuple[str, str]:
     return unquote(namespace), unquote(name)
 
 
+def is_own_key(key: bytes | None) -> bool:
+    """Whether a record with this key is of an application's metadata: of any namespace, so that no compaction and no number
+    of records in one namespace hides whose a topic is.
+
+    >>> is_own_key(b"job/epoch"), is_own_key(b"job-models%2Fpieces/current%2F0"), is_own_key(b"startpoints%2Frequests/1")
+    (True, True, True)
+    >>> is_own_key(b"jobs/epoch"), is_own_key(b"job"), is_own_key(b"job/2024/1"), is_own_key(None)
+    (False, False, False, False)
+    """
+    if key is None or entry_key(*name_of(key)) != key:
+        return False
+    namespace = name_of(key)[0]
+    for ending in _OF_PIECES:
+        namespace = namespace.removesuffix(ending)
+    return namespace in _OWN or namespace.endswith(OF_REQUESTS)
+
+
 PIECE_BYTES = 500_000  # brokers take records of 1 MB unless they are set otherwise
 _SETS = (b"\0", b"\1")  # before the number of pieces, which of two sets they are in; no document and no number begins so
 
@@ -104,8 +127,8 @@ def _piece_keys(namespace: str, name: str, value: bytes) -> list[bytes]:
     """Of the pieces of the value that has this record; none of one that is whole."""
     if not value.startswith(_SETS):
         return []
-    space = f"{namespace}/pieces" if value.startswith(_SETS[0]) else f"{namespace}/other-pieces"
-    return [entry_key(space, f"{name}/{number}") for number in range(int(value[1:]))]
+    space = _OF_PIECES[not value.startswith(_SETS[0])]
+    return [entry_key(namespace + space, f"{name}/{number}") for number in range(int(value[1:]))]
 
 
 def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:

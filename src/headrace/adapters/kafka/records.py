@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS, refuse_marked
+from headrace.adapters.common.dead_letter_marks import refuse_marked
 from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.broker_requests import LOG
 from headrace.adapters.kafka.clients import ANSWER_S, FENCED, error_text, new_producer, produce_all, retried, take_id
@@ -20,6 +20,7 @@ from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
 from headrace.adapters.kafka.names import entries_of
 from headrace.adapters.kafka.names import records_of as entry_records
+from headrace.codec.job_records import DEAD_LETTERS
 from headrace.codec.record_batches import ProducedBatches, records_of, refuse_too_large
 from headrace.core.secrets import Secrets
 from headrace.errors import FencedError, HeadraceError, RecordTooLargeError, StorageError

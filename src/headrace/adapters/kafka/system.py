@@ -13,14 +13,14 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer, ranges_to_read
 from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic
-from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
+from headrace.adapters.kafka.application_topics import ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.known_topics import KnownTopics, refuse_kafkas_own
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
-from headrace.adapters.kafka.names import checkpoint_topic, dead_letters_id, metadata_topic
+from headrace.adapters.kafka.names import INTERNAL, checkpoint_topic, dead_letters_id, metadata_topic
 from headrace.adapters.kafka.processor_store import KafkaProcessorStore
 from headrace.adapters.kafka.stored_checkpoints import CheckpointTopic
 from headrace.adapters.kafka.topic_expansion import expanded

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from headrace.adapters.common.dead_letter_marks import DEAD_LETTERS, refuse_marked
+from headrace.adapters.common.dead_letter_marks import refuse_marked
 from headrace.adapters.common.offset_resolver import ranges_to_read
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog
@@ -16,6 +16,7 @@ from headrace.adapters.log.file_names import PRODUCER_PARTS
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.adapters.log.metadata import write as write_metadata
 from headrace.adapters.log.stream_tables import StreamRow
+from headrace.codec.job_records import DEAD_LETTERS
 from headrace.codec.record_batches import ProducedBatches, records_of, split
 from headrace.errors import StreamNotFoundError
 from headrace.model.serde import Serde

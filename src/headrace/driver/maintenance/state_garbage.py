@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
+from headrace.codec.job_records import SPARED_FILES
 from headrace.core.group.orphans import orphans
 from headrace.model.checkpoint import Checkpoint
 from headrace.ports.coordinator_store import CoordinatorStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.state_files.files import StateFiles
-
-_SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there
 
 
 def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
@@ -27,12 +26,12 @@ def files_before_repairs(
 ) -> frozenset[str]:
     """The state files that were there at the first start after a repair of the system, for as long as the repair counts. The
     repair may have taken an older catalog that does not know them, and the newest one may be put back."""
-    repairs, known = store.repairs(), metadata.all(_SPARED)
+    repairs, known = store.repairs(), metadata.all(SPARED_FILES)
     new = [repair for repair in repairs if repair not in known]
     found = msgspec.json.encode(files.list(application)) if new else b""
     changed = dict.fromkeys(new, found) | {repair: None for repair in known if repair not in repairs}
     if changed:
-        store.write_metadata(epoch, _SPARED, changed)
+        store.write_metadata(epoch, SPARED_FILES, changed)
     lists = [value for value in (known | changed).values() if value is not None]
     return frozenset(name for value in lists for name in msgspec.json.decode(value, type=list[str]))
 

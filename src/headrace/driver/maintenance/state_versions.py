@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.codec.documents import decode_version, encode
-from headrace.codec.job_records import STATE_CUTS
+from headrace.codec.job_records import STATE_CUTS, STATE_VERSIONS
 from headrace.core.rewind.consistent_cuts import ConsistentCut, cut_of, thinned_cuts
 from headrace.core.rewind.replays import Replay, unfinished
 from headrace.core.rewind.rewinds import Rewind, may_be_undone
@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # reading what is on record needs no Arrow
     from headrace.driver.maintenance.state_garbage import StateGarbage
 
 LOG = logging.getLogger("headrace.job")
-STATE_VERSIONS = "state-versions"  # namespace: a version's key to the version
 
 Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 

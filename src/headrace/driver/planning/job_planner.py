@@ -15,7 +15,21 @@ from dataclasses import dataclass, replace
 from functools import wraps
 
 from headrace.codec.documents import Flows, Operators, encode
-from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, SCALES, STARTPOINTS, STATE_CUTS, origin_entry
+from headrace.codec.job_records import (
+    FLOWS,
+    HANDOVERS,
+    HISTORY,
+    LOCALITY,
+    OPERATORS,
+    PARTITION_COUNTS,
+    REWINDS,
+    SCALES,
+    SSP_ASSIGNMENT,
+    STARTPOINTS,
+    STATE_CUTS,
+    STATE_VERSIONS,
+    origin_entry,
+)
 from headrace.config.loading import Config
 from headrace.core.elasticity.recut import StoredChanges, stored_changes_between
 from headrace.core.elasticity.scales import stored_scales
@@ -33,18 +47,11 @@ from headrace.core.topology.patterns import new_matches
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.sub_topologies import watched_streams
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
-from headrace.driver.planning.stored_assignment import (
-    PARTITION_COUNTS,
-    SSP_ASSIGNMENT,
-    assignment_changes,
-    record_changes,
-)
-from headrace.driver.planning.stored_locality import LOCALITY, locality_changes
-from headrace.driver.rounds.for_each_round import NAMESPACE as HANDOVERS
+from headrace.driver.planning.stored_assignment import assignment_changes, record_changes
+from headrace.driver.planning.stored_locality import locality_changes
 from headrace.errors import ConfigError, FencedError, HeadraceError, StorageError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest

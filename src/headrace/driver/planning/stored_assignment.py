@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import PARTITION_COUNTS, SSP_ASSIGNMENT
 from headrace.core.job_plan.assignment import Assignment
 from headrace.core.rounds.partition_barrier import settled, to_settle
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
@@ -16,9 +17,6 @@ from headrace.model.streams import SystemStreamPartition
 from headrace.ports.coordinator_store import CoordinatorStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.system import System
-
-PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
-SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it
 
 
 class SystemStreamPartitionAssignmentManager:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
+from headrace.codec.job_records import LOCALITY
 from headrace.core.affinity.groupers import LocalityInfo, locality_of
 from headrace.core.affinity.lived import Lived, after_running, lived_of
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports.coordinator_store import CoordinatorStore
 from headrace.ports.metadata_store import MetadataStore
-
-LOCALITY = "locality"  # namespace: a task's name to `Lived.text`
 
 
 class StoredLocality:

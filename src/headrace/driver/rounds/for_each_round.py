@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import HANDOVERS
 from headrace.core.rounds.for_each_round import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
 from headrace.core.topology.program import Program
@@ -33,7 +34,6 @@ from headrace.ports.metadata_store import MetadataStore
 if TYPE_CHECKING:
     from headrace.driver.rounds.planned_round import PlannedRound
 
-NAMESPACE = "for_each_round"
 _NOT_OF_USERS = (PACKAGE_FOLDER, str(PurePath(os.__file__).parent))  # ours, and Python's library
 
 
@@ -73,7 +73,7 @@ class Handovers:
         handover = planned.handover.handover
         if handover != self._stored:
             try:
-                self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode(handover)})
+                self._store.write_metadata(self._epoch, HANDOVERS, {self._sub.title: encode(handover)})
             except UnavailableError as error:  # it may be there or not: the round fails, and who tries again waits and reads
                 raise RoundFailedError(f"the id of for_each_round could not be stored: {error.message}", error.hint) from error
             self._stored = handover
@@ -113,7 +113,7 @@ class Handovers:
 
 def stored_handover(store: MetadataStore, sub: SubTopology) -> Handover | None:
     """What the functions of a sub-topology were handed last; None where none is on record."""
-    data = store.get(NAMESPACE, sub.title)
+    data = store.get(HANDOVERS, sub.title)
     return None if data is None else decode(Handover, data, f"id of for_each_round, {sub.title}")
 
 
