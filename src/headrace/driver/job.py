@@ -88,7 +88,8 @@ class Job(RunningJob):
         self._seen_s = 0.0  # since when
         self._unrecorded: Mapping[str, Change] = {}  # entries of the history that lack how long the first round took
         self._lock = threading.Lock()
-        self._holding = threading.Lock()  # while held, the epoch does not change
+        self._holding = threading.Lock()  # while held, the epoch does not change: by the heartbeat, which waits for nothing
+        self._looking = threading.Lock()  # the same, by what looks at requests: that may wait for what others have open
         self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
         self._helpers: list[threading.Thread] = []
 
@@ -218,7 +219,7 @@ class Job(RunningJob):
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
             self._generation.maintenance.keep_locality()  # and give tasks back to where they have just run
         prepared_s = self._requests.end_preparation()
-        with self._tidying, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
+        with self._tidying, self._looking, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
             prepared = self._prepared_again()
             if prepared is None:
                 return
@@ -234,7 +235,7 @@ class Job(RunningJob):
         self._measured_change(pause_s, phases_s)
         phases_us, pause_us = {name: round(seconds * 1e6) for name, seconds in phases_s.items()}, round(pause_s * 1e6)
         changes = [(key, one) for key, one in prepared.plan.changes.items() if one.outcome is Outcome.APPLIED]
-        with self._holding:
+        with self._looking:
             self._unrecorded = {key: replace(one, pause_us=pause_us, phases_us=phases_us) for key, one in changes}
             self._record(self._unrecorded)
         self._launched.backend.changed(self._unrecorded.values())
@@ -300,7 +301,7 @@ class Job(RunningJob):
         while not self._stopping.wait(LOOK_S):
             try:
                 self._requests.look_at_cluster()
-                with self._holding:
+                with self._looking:
                     if who := self._requests.stop_requested_by(self._run_id):
                         LOG.warning("%s has requested that the job stops", who)
                         self._is_told_to_stop()

@@ -245,8 +245,11 @@ class KafkaMetadataStore(MetadataStore):
             return {}
         topic = self._topics.metadata(self._application)
         # A driver waits for what it has written itself, and whose outcome it may not have heard.
-        is_driven = self._application in self._topics.driven
-        return entries_of(topic.refresh() if is_driven else topic.look(), namespace)
+        return entries_of(topic.refresh() if self._is_driven else topic.look(), namespace)
+
+    @property
+    def _is_driven(self) -> bool:
+        return self._application in self._topics.driven
 
     def stamp(self) -> object:
         """How far the topic was read, None where there is none."""
@@ -265,7 +268,11 @@ class KafkaMetadataStore(MetadataStore):
         return tuple(ids)
 
     def requests(self, namespace: str) -> dict[str, bytes]:
-        return self.all(namespace + OF_REQUESTS)
+        """A driver looks all the time, and sees them as they are written, also behind a transaction that stays open: they are in
+        none. Its own deletion of one that comes to nothing it sees at the next look."""
+        if not self._is_driven:
+            return self.all(namespace + OF_REQUESTS)
+        return entries_of(self._topics.metadata(self._application).written(), namespace + OF_REQUESTS)
 
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
         if ids and self._topics.is_initialized(self._application):
