@@ -402,3 +402,23 @@ def test_no_heartbeat_is_sent_once_the_session_has_ended(led: Of, monkeypatch: p
     before = beats.call_count
     time.sleep(0.2)
     assert beats.call_count == before
+
+
+def test_heartbeats_are_sent_while_requests_are_looked_for(led: Of, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored of them may be behind a transaction that is open: others would take a leader that waits for dead."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.01)
+    one = led(GroupStep.NOTHING)
+    beats, leader = one.plans.planner.backend.store.heartbeat, one.leader
+    monkeypatch.setattr(leader, "_plan", MagicMock())
+    monkeypatch.setattr(leader, "_requests", MagicMock())
+
+    def found(*_: object, **__: object) -> tuple[ChangeRequest, ...]:
+        before = beats.call_count
+        waited(lambda: beats.call_count > before + 2, wait_s=5)
+        return ()
+
+    monkeypatch.setattr(leader._requests, "found", found)
+    monkeypatch.setattr(leader._requests, "scales", lambda *_: ((), {}))
+    one.begin()
+    GroupCoordinator._look_for_requests(leader, (), one.now_s)
+    one.end()

@@ -247,13 +247,12 @@ class GroupCoordinator:
             return
         known = {task: one for runner in runners for task, one in list(runner.checkpoints.items())}
         is_current = known.keys() == {task.name for task in plan.model.tasks}  # else they are of another plan
-        with self._holding:
-            if is_current:
-                plan.startpoints.committed(known.values())
-            self._requests.settle(self._pace.clock_us())
-            found = self._requests.found(now_s, with_streams=not self.run.bounded)
-            can_scale = is_current and not (self._due or self._merging or self._pauses.is_active)
-            scales, merging = self._requests.scales(now_s, runners) if can_scale else ((), {})
+        if is_current:
+            plan.startpoints.committed(known.values())
+        self._requests.settle(self._pace.clock_us())
+        found = self._requests.found(now_s, with_streams=not self.run.bounded)
+        can_scale = is_current and not (self._due or self._merging or self._pauses.is_active)
+        scales, merging = self._requests.scales(now_s, runners) if can_scale else ((), {})
         if merging:
             self._merging = scales, merging
             scales = ()
