@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -26,6 +26,7 @@ class Topic:
     name: str
     partitions: int
     id: str
+    is_led: bool = field(default=True, compare=False)  # whether each partition has a leader
 
 
 class Admin(BrokerRequests):
@@ -47,7 +48,10 @@ class Admin(BrokerRequests):
         wanted = TopicCollection(sorted(names))
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
         found = self._answers(title, lambda c: c.describe_topics(wanted, request_timeout=self._request_s), *absent)
-        return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items()}
+        return {
+            name: Topic(name, len(one.partitions), str(one.topic_id), all(part.leader for part in one.partitions))
+            for name, one in found.items()
+        }
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
         """Create a topic and wait until all its partitions have a leader. `settings` win over the user's kafka.topic.*."""

@@ -1,8 +1,5 @@
-"""The topics that an application has for itself, `<application>-metadata` and `-checkpoints`: made, told apart, written.
-
-A topic holds no mark of who made it, a user's may have such a name, and not every user may read its settings. So whose it
-is, the keys of its first records say, or of its last: a few are looked at, never a whole topic, as another application's
-may be large.
+"""The topics that an application has for itself, `<application>-metadata` and `-checkpoints`: made, read and written. Whose a
+topic of such a name is, `topic_owners` says.
 """
 
 from __future__ import annotations
@@ -10,14 +7,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.admin import Admin, Topic
-from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet, reader, received
+from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import (
@@ -27,11 +23,11 @@ from headrace.adapters.kafka.names import (
     checkpoint_topic,
     entries_of,
     entry_key,
-    is_own_key,
     metadata_topic,
     records_of,
 )
-from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError, UnavailableError
+from headrace.adapters.kafka.topic_owners import TopicOwner, TopicOwners
+from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError
 from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
@@ -40,38 +36,27 @@ if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do wi
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
 _COMPACTED = {"cleanup.policy": "compact"}
 _OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
-_LOOKED_AT = 100  # records without our mark, and a topic is somebody else's
-_LAST = -2_000 - _LOOKED_AT  # so many offsets before the end, to librdkafka
-_AT_ONCE = 1_000
-_SMALL = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1, "queued.max.messages.kbytes": 64}
-
-
-class TopicOwner(Enum):
-    OURS = "an application's"
-    OTHERS = "another application's"
-    EMPTY = "without an owner"
 
 
 class ApplicationTopics:
-    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last. What was
-    seen once of a topic (by its id) is not looked at again, unless there was nothing in it. `driven`: the applications that
-    this process drives."""
+    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last. `driven`:
+    the applications that this process drives."""
 
     def __init__(self, admin: Admin, deadline: Deadline, find: Callable[[str], Topic | None]) -> None:
         self._admin, self._deadline, self._find = admin, deadline, find
         self._connection, self._wait_s = admin.connection, admin.connection.wait_s
         self._client = quiet(self._connection.client)
-        self._seen: dict[str, TopicOwner] = {}
+        self._owners = TopicOwners(admin, deadline)
         self._lock = threading.Lock()
         self.driven: set[str] = set()
-        self._metadata: dict[str, CompactedTopic] = {}
+        self._metadata: dict[str, tuple[str, CompactedTopic]] = {}  # by application the topic's id, and its reader
         self._writing = threading.Lock()
         self._producer: Producer | None = None
         self._large: dict[str, dict[bytes, bytes]] = {}  # by application the records of values in pieces, as written last
 
     def close(self) -> None:
         with self._lock:
-            for topic in self._metadata.values():
+            for _, topic in self._metadata.values():
                 topic.close()
             self._metadata.clear()
         with self._writing:
@@ -92,7 +77,7 @@ class ApplicationTopics:
         topic = self._find(metadata_topic(application))
         if topic is None:
             return False
-        if self.whose([topic])[topic.name] is TopicOwner.OTHERS:
+        if self._owners.whose([topic])[topic.name] is TopicOwner.OTHERS:
             raise IncompatibleChangeError(
                 f"topic {topic.name!r} exists, and is not the bookkeeping of application {application!r}",
                 "give the application another name, or that topic",
@@ -100,11 +85,18 @@ class ApplicationTopics:
         return True
 
     def metadata(self, application: str) -> CompactedTopic:
-        """The reader of an application's metadata, shared by all who ask this system."""
+        """The reader of an application's metadata, shared by all who ask this system. A topic that was deleted and recreated
+        is read from its beginning, once that is known."""
+        topic = self._find(metadata_topic(application))
         with self._lock:
-            if application not in self._metadata:
-                self._metadata[application] = CompactedTopic(self._client, metadata_topic(application), self._deadline)
-            return self._metadata[application]
+            id_, known = self._metadata.get(application, ("", None))
+            if known is not None and (topic is None or topic.id == id_):
+                return known
+            made = CompactedTopic(self._client, metadata_topic(application), self._deadline)
+            self._metadata[application] = ("" if topic is None else topic.id), made
+        if known is not None:
+            known.close()
+        return made
 
     def write(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
         """Write metadata records outside of the coordinator: not in a transaction, durable when this returns. None deletes.
@@ -153,79 +145,17 @@ class ApplicationTopics:
         settings = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(self._wait_s * 1000)}
         return Producer({**self._client, **settings, "allow.auto.create.topics": False, "logger": CLIENT_LOG})
 
-    def applications(self, names: Collection[str] | None = None) -> list[str]:
-        """Whose own topics are among these, or all, sorted; a user's topics may have such names too."""
-        names = self._admin.names() if names is None else names
-        suffix = metadata_topic("")
-        owners = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix}
-        pairs = [name for name, owner in owners.items() if checkpoint_topic(owner) in names]
-        whose = self.whose(self._admin.topics(pairs).values())
-        return sorted(owners[name] for name, found in whose.items() if found is TopicOwner.OURS)
+    def found(self, names: Collection[str] | None = None) -> dict[str, Topic]:
+        """The metadata topics of applications, see `TopicOwners.found`."""
+        return self._owners.found(names)
 
-    def owners(self, applications: Iterable[str]) -> dict[str, str]:
-        """Repartition topics to the application that has them on its record."""
-        return {
-            topic: application
-            for application in applications
-            for topic in entries_of(self.metadata(application).refresh(wait=False), INTERNAL)
-        }
+    def owners(self, found: Mapping[str, Topic]) -> dict[str, str]:
+        """Repartition topics to the application that has them on its record, see `TopicOwners.made_by`."""
+        return self._owners.made_by(found, self.driven)
 
-    def whose(self, topics: Collection[Topic]) -> dict[str, TopicOwner]:
-        """By name. A topic that this user may not read is somebody else's."""
-        new = [topic for topic in topics if topic.id not in self._seen]
-        found = {topic.name: TopicOwner.OTHERS for topic in new if topic.partitions != 1}
-        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1], OFFSET_BEGINNING)
-        # A newer version may have namespaces that this one does not know: the heartbeat is among the last records.
-        strange = [topic.name for topic in new if topic.partitions == 1 and found[topic.name] is TopicOwner.OTHERS]
-        last = self._looked_at(strange, _LAST)
-        found |= {name: owner for name, owner in last.items() if owner is TopicOwner.OURS}
-        self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] is not TopicOwner.EMPTY}
-        return {topic.name: self._seen.get(topic.id, TopicOwner.EMPTY) for topic in topics}
-
-    def _looked_at(self, names: Sequence[str], start: int) -> dict[str, TopicOwner]:
-        """By the records from this offset on, of all of them at once: a cluster may have hundreds, and one look takes as long
-        as many."""
-        found: dict[str, TopicOwner] = {}
-        if not names:
-            return found
-        # what is not committed yet is a mark as well
-        consumer = reader({**self._client, **_SMALL}, f"{names[0]}-readers", isolation="read_uncommitted")
-        strange = dict.fromkeys(names, 0)  # records without our mark, by topic
-        began_s = time.monotonic()
-        try:
-            consumer.assign([TopicPartition(name, 0, start) for name in names])
-            while len(found) < len(names) and self._deadline.left_s(began_s, self._wait_s) > 0:
-                for message in received(consumer, _AT_ONCE):
-                    name = message.topic()
-                    if name is None or name in found:
-                        continue
-                    whose = _owner_by(message, strange)
-                    if whose is not None:
-                        found[name] = whose
-                        consumer.incremental_unassign([TopicPartition(name, 0)])
-        except KafkaException as error:
-            raise UnavailableError(f"topics cannot be read: {error.args[0].str()}", "is the broker up?") from None
-        finally:
-            consumer.close()
-        left = [name for name in names if name not in found]
-        if left:
-            raise UnavailableError(f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?")
-        return found
-
-
-def _owner_by(message: Any, strange: dict[str, int]) -> TopicOwner | None:
-    """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
-    error, name = message.error(), message.topic()
-    if error is None:
-        if is_own_key(message.key()):
-            return TopicOwner.OURS
-        strange[name] += 1
-        return TopicOwner.OTHERS if strange[name] >= _LOOKED_AT else None
-    if error.code() == KafkaError._PARTITION_EOF:
-        return TopicOwner.OTHERS if strange[name] else TopicOwner.EMPTY
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return TopicOwner.OTHERS
-    return None
+    def made_by(self, application: str) -> dict[str, str]:
+        """The repartition topics that one application has on record, to its name; nothing is asked about others."""
+        return dict.fromkeys(entries_of(self.metadata(application).refresh(wait=False), INTERNAL), application)
 
 
 class KafkaMetadataStore(MetadataStore):
@@ -268,8 +198,8 @@ class KafkaMetadataStore(MetadataStore):
         return tuple(ids)
 
     def requests(self, namespace: str) -> dict[str, bytes]:
-        """A driver looks all the time, and sees them as they are written, also behind a transaction that stays open: they are in
-        none. Its own deletion of one that comes to nothing it sees at the next look."""
+        """A driver looks all the time, and sees them as they are written, also behind a transaction that stays open: they are
+        in none. Where its own deletion of one comes to nothing, it sees that one again at a later look."""
         if not self._is_driven:
             return self.all(namespace + OF_REQUESTS)
         return entries_of(self._topics.metadata(self._application).written(), namespace + OF_REQUESTS)

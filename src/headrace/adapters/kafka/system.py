@@ -118,11 +118,11 @@ class KafkaSystem(System):
         return KafkaMetadataStore(self.own_topics, checked_name("application", application))
 
     def applications(self) -> list[str]:
-        return self.own_topics.applications()
+        return list(self.own_topics.found())
 
     def has_run(self, application: str) -> bool:
         application = checked_name("application", application)
-        return bool(self.own_topics.applications([metadata_topic(application), checkpoint_topic(application)]))
+        return bool(self.own_topics.found([metadata_topic(application), checkpoint_topic(application)]))
 
     def check_transaction_timeout(self, timeout_ms: int) -> None:
         """`ConfigError` where the broker does not allow transactions that long."""
@@ -185,10 +185,13 @@ class KafkaSystem(System):
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping."""
-        names = self._admin.names()
-        own = self.own_topics
-        applications = own.applications(names) if of is None else [of] if own.is_initialized(of) else []
-        owners = own.owners(applications)
+        names, own = self._admin.names(), self.own_topics
+        applications, owners = list[str](), dict[str, str]()
+        if of is None:
+            found = own.found(names)
+            applications, owners = list(found), own.owners(found)
+        elif own.is_initialized(of):
+            applications, owners = [of], own.made_by(of)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
         return [
             StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
@@ -197,7 +200,7 @@ class KafkaSystem(System):
 
     def describe_stream(self, name: str) -> StreamDescription:
         """Of an application is a repartition topic, and its bookkeeping."""
-        topic, applications = self._topics.get(name), self.applications()
+        topic, applications = self._topics.get(name), self.own_topics.found()
         bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
         owner = bookkeeping.get(name) or self.own_topics.owners(applications).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
