@@ -47,6 +47,17 @@ def test_a_letter_that_is_dealt_with_is_refused_and_nothing_of_its_batch_is_writ
     assert [key for _, key, *_ in read(system)] == [b"a"] and marks(system) == {"0:1": DONE}
 
 
+def test_a_mark_of_another_stream_refuses_nothing_and_one_that_names_none_does(system: Any, application: str) -> None:
+    system.put_back(application, {}, {"0:1": b"retried@old", "0:2": b"retried"})
+    system.put_back(application, {}, {"0:1": b"discarded@new"})
+    for mark in (b"retried@new", b"retried"):
+        with pytest.raises(FencedError, match="0:1"):
+            system.put_back(application, {}, {"0:1": mark})
+    with pytest.raises(FencedError, match="0:2"):
+        system.put_back(application, {}, {"0:2": b"retried@new"})
+    assert marks(system) == {"0:1": b"discarded@new", "0:2": b"retried"}
+
+
 def test_where_a_stream_is_missing_nothing_is_written(system: Any, application: str) -> None:
     there, missing = Record(b"a", b"1", 0, (), 0), Record(b"b", b"2", 0, (), 0)
     with pytest.raises(StreamNotFoundError):

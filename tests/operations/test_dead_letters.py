@@ -15,6 +15,7 @@ import headrace as hr
 from headrace import wiring
 from headrace.cli.commands import application
 from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of
+from headrace.codec.job_records import DEAD_LETTERS
 from headrace.errors import ConfigError
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -130,6 +131,26 @@ def test_one_is_shown_as_it_was_read_and_those_that_are_discarded_are_listed_no_
     for wrong in (["show", "9:9", app], ["show", "x", app], ["retry", "0:999", "--app", app, "--yes"]):
         assert "has no dead letter" in world.command(*wrong, code=1).stderr
     assert "say which" in world.command("retry", "--app", app, "--yes", code=2).stderr
+
+
+def test_what_was_done_with_letters_of_a_stream_that_is_deleted_says_nothing_of_those_of_the_next(world: World) -> None:
+    app = str(world.folder / "job.py")
+
+    def counted() -> int:
+        return int(json.loads(world.command("count", app, "--json").stdout)["open"])
+
+    world.send([b'{"n": 0}'] * 5)
+    world.work()
+    world.command("discard", "--all", "--app", app, "--yes")
+    assert counted() == 0
+    world.system.delete_stream(world.dead)  # to clear it: it is an output, and the job reads others
+    world.system.create_stream(world.dead, 3)
+    world.send([b'{"n": 0}'] * 4)
+    world.work()
+    assert counted() == 4
+    world.command("retry", "--all", "--app", app, "--yes")
+    assert counted() == 0
+    assert len(world.system.metadata_store(world.name).all(DEAD_LETTERS)) == 4, "the marks of the deleted stream are deleted"
 
 
 def test_an_application_without_such_a_stream_says_what_to_set(tmp_path: Path) -> None:

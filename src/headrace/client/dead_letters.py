@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
+from headrace.adapters.common.dead_letter_marks import mark_of, marks_of
 from headrace.client.application_client import ApplicationClient, named
 from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of, put_back
 from headrace.codec.job_records import DEAD_LETTERS
@@ -62,8 +63,15 @@ class DeadLetters(ApplicationClient):
             yield record, letter_of(record, marks)
 
     def marks(self) -> dict[str, bytes]:
-        """By id what has become of letters that are dealt with."""
+        """By id what has become of letters of this very stream that are dealt with."""
+        return marks_of(self._stored_marks(), self._stream_id())
+
+    def _stored_marks(self) -> dict[str, bytes]:
         found: dict[str, bytes] = self._system.metadata_store(self.application).all(DEAD_LETTERS)
+        return found
+
+    def _stream_id(self) -> str:
+        found: str = self._system.describe_stream(self.stream).id
         return found
 
     def bounds(self) -> dict[int, range]:
@@ -127,23 +135,25 @@ class DeadLetters(ApplicationClient):
         record_of: Callable[[DeadLetter], Record] | None,
         said: Callable[[int], None],
     ) -> int:
-        done = 0
-        marks: dict[str, bytes | None] = dict.fromkeys(self._expired())  # with the first of the batches these go
+        done, stream_id = 0, self._stream_id()
+        marks: dict[str, bytes | None] = dict.fromkeys(self._expired(stream_id))  # with the first of the batches these go
         for first in range(0, len(letters), AT_ONCE):
             batch = letters[first : first + AT_ONCE]
             records: dict[str, list[Record]] = {}
             for one in batch if record_of is not None else ():
                 assert record_of is not None
                 records.setdefault(one.stream, []).append(record_of(one))
-            marks |= {one.id: status.value.encode() for one in batch}
+            marks |= {one.id: mark_of(status.value, stream_id) for one in batch}
             self._system.put_back(self.application, records, marks)
             marks = {}
             done += len(batch)
             said(done)
         return done
 
-    def _expired(self) -> Sequence[str]:
-        """The marks of letters that the stream does not hold any more."""
-        bounds = self.bounds()
-        pairs = [(id_, id_.partition(":")) for id_ in self.marks()]
-        return [id_ for id_, (partition, _, offset) in pairs if int(offset) < bounds.get(int(partition), range(0)).start]
+    def _expired(self, stream_id: str) -> Sequence[str]:
+        """The marks of letters that the stream does not hold any more, and those of letters of another stream."""
+        bounds, stored = self.bounds(), self._stored_marks()
+        own = marks_of(stored, stream_id)
+        pairs = [(id_, id_.partition(":")) for id_ in own]
+        expired = [id_ for id_, (partition, _, offset) in pairs if int(offset) < bounds.get(int(partition), range(0)).start]
+        return [*expired, *sorted(stored.keys() - own.keys())]

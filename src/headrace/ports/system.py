@@ -136,8 +136,9 @@ class System(Streams, Protocol):
         marks: Mapping[str, bytes | None],
     ) -> None:
         """Append encoded records to their streams, and mark dead letters of an application as dealt with (`marks`, by id; None
-        removes one), all of it or nothing: in one transaction. `FencedError` where one is marked already, or another process
-        deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed then."""
+        removes one), all of it or nothing: in one transaction. `FencedError` where one of the same stream is marked already, or
+        another process deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed
+        then."""
 
     def collect_garbage(self) -> Sequence[str]:
         """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system does so."""
