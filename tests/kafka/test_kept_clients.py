@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 import headrace as hr
 from headrace.adapters.kafka import container_transaction
 from headrace.adapters.kafka.application_topics import ApplicationTopics
+from headrace.adapters.kafka.clients import process_token
+from headrace.adapters.kafka.container_transaction import FlushedLane, Lane, LaneTransaction
+from headrace.errors import RoundFailedError
+from headrace.model.checkpoint import RoundId
+from kafka.test_grants import A, Group, begun, group, system
 from support.fixtures import only_on
 from support.world import World, drop_kept_clients, waited
 
+__all__ = ["group", "system"]  # fixtures
 pytestmark = pytest.mark.kafka
 WORLD, place = World, only_on("kafka")
 ROUNDS = 5
@@ -107,3 +115,37 @@ def test_requests_are_written_by_one_producer(world: World, monkeypatch: pytest.
         for factor in (2, 4, 8):
             scales.set(factor)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [(LaneTransaction, nullcontext()), (FlushedLane, pytest.raises(RoundFailedError, match="in the midst of"))],
+)
+def test_a_kept_producer_that_has_failed_is_dropped_by_the_transaction_that_it_fails_in(
+    kind: Any, refused: Any, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the one that it was made for, which has ended: librdkafka reports an error once."""
+    drop_kept_clients()
+    reports: list[list[KafkaError]] = []
+    make = container_transaction.new_producer
+
+    def noted(client: Any, id_: str | None, timeout_ms: int, errors: list[KafkaError]) -> Any:
+        reports.append(errors)
+        return make(client, id_, timeout_ms, errors)
+
+    monkeypatch.setattr(container_transaction, "new_producer", noted)
+    base = begun(group)[2][A]
+    for number, is_kept in ((1, True), (2, True), (3, False)):
+        made = group.checkpoint(A, RoundId(101, None, number), 1, number)
+        lane = Lane(group.name, "source", 0, 101, str(made.round_id), group.system.client, 60_000, process_token())
+        transaction = kind(lane)
+        transaction.check(group._positions(base))
+        transaction.begin()
+        if is_kept:
+            group.finish(transaction, made)
+        else:
+            reports[0].append(KafkaError(KafkaError._FATAL, "as it says of itself in the midst of a transaction"))
+            with refused:
+                group.finish(transaction, made)
+        base = made
+        assert (len(reports), bool(container_transaction._producers._clients)) == (1, is_kept)

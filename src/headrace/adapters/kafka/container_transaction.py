@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -72,7 +72,14 @@ class Lane:
         return lane_id(self.application, self.sub_topology, self.lane)
 
 
-_producers = ClientPool[Producer]()
+class _Kept(NamedTuple):
+    """A producer, and what librdkafka has reported of it in whichever transaction."""
+
+    producer: Producer
+    errors: list[KafkaError]
+
+
+_producers = ClientPool[_Kept]()
 
 
 class LaneTransaction:
@@ -81,7 +88,7 @@ class LaneTransaction:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._producer: Producer | None = None
-        self._errors: list[KafkaError] = []  # of the producer itself
+        self._errors: list[KafkaError] = []  # of the producer itself; kept with it
         self._undelivered: dict[str, list[KafkaError]] = {}  # by topic
         self._open = False
 
@@ -98,12 +105,13 @@ class LaneTransaction:
         reached("kafka", 1)
         kept = _producers.take(self._key)
         if kept is not None and lane.producer_of == process_token():
-            self._producer = kept
+            self._producer, self._errors = kept
             reached("kafka", 2)
             self._check_epoch()
             # An attempt in another process may have taken the lane since: where it died, its transaction is open.
             with suppress(PositionsUnreadError):
                 return self._verdict(base, KEPT_S)
+        self._errors = []
         self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
         self._call(take_id, self._producer, ANSWER_S)
         reached("kafka", 2)
@@ -173,7 +181,7 @@ class LaneTransaction:
             # protocol.md 11: what was seen on the way ends the producer, whatever the commit said
             self._producer = None
             return
-        _producers.keep(self._key, producer)
+        _producers.keep(self._key, _Kept(producer, self._errors))
         self._producer = None
 
     def give_up(self) -> None:
@@ -233,7 +241,11 @@ class FlushedLane(LaneTransaction):
 
     def begin(self) -> None:
         reached("kafka", 3)
-        self._producer = _producers.take(self._key) or new_producer(self._lane.client, None, 0)
+        kept = _producers.take(self._key)
+        if kept is None:
+            errors = list[KafkaError]()
+            kept = _Kept(new_producer(self._lane.client, None, 0, errors), errors)
+        self._producer, self._errors = kept
 
     def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
         """Flush the outputs, then write the checkpoint records, then the positions."""
@@ -248,7 +260,7 @@ class FlushedLane(LaneTransaction):
             self._call(partial(consumer.commit, offsets=offsets, asynchronous=False))
         reached("kafka", 9)
         if self._producer is not None and not self._errors and self._refusal() is None:
-            _producers.keep(self._key, self._producer)
+            _producers.keep(self._key, _Kept(self._producer, self._errors))
         self._producer = None
 
     def give_up(self) -> None:

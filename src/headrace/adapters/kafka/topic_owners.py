@@ -43,7 +43,7 @@ class TopicOwner(Enum):
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of an application's metadata, up to `next`: the records of its repartition topics."""
+    """An application's metadata, read up to the offset `next`: the records of its repartition topics."""
 
     next: int = 0
     records: dict[bytes, bytes] = field(default_factory=dict)
@@ -107,8 +107,8 @@ class TopicOwners:
 
     def made_by(self, found: Mapping[str, Topic], needed: Collection[str] = ()) -> dict[str, str]:
         """Repartition topics to the application that has them on its record, as far as that is committed. Of an application
-        whose metadata cannot be read counts what was read before; `UnavailableError` where it is a `needed` one, or none
-        can."""
+        whose metadata cannot be read the last known ones count; `UnavailableError` where it is a `needed` one, or none can
+        be read."""
         with self._reading:
             self._read = {topic.id: self._read.get(topic.id) or _Read() for topic in found.values()}
             applications = {topic.name: application for application, topic in found.items()}
