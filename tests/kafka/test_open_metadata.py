@@ -14,8 +14,10 @@ import pytest
 import headrace as hr
 from headrace.adapters.kafka import application_topics, compacted, names
 from headrace.adapters.kafka.clients import new_producer, take_id
+from headrace.adapters.kafka.held_job import HeldJob
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.job_records import DEAD_LETTERS, SCALES, STOPS
+from headrace.errors import UnavailableError
 from headrace.model.commits import DriverLease
 from headrace.testing import KafkaServer
 from support.broker import read_topic
@@ -79,6 +81,27 @@ def test_a_driver_hears_requests_and_waits_for_no_transaction_of_others(
             assert requests.requests(STOPS) == {second: b"2"}
         assert requests.requests(STOPS) == {second: b"2"}
         store.release(epoch)
+
+
+def test_a_start_that_fails_drives_nothing_so_that_its_process_waits_for_no_transaction_either(
+    kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compacted, "READ_S", 1.0)  # a wait for the transaction is an error
+    name, lease = f"failed-{uuid.uuid4().hex[:8]}", DriverLease("run-1", "host-1", 17, "1@1", "boot", 0)
+    with open_system(f"kafka://{kafka_server.bootstrap}") as system:
+        store, values = system.job_store(name), system.metadata_store(name)
+
+        def fails(_: object) -> int:
+            raise UnavailableError("no broker answers", "it is tried again")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HeldJob, "numbers_used", fails)
+            with pytest.raises(UnavailableError, match="no broker answers"):
+                store.acquire(lease, 0)
+        system.own_topics.write(name, "status", {"1": b"1"})
+        with held_back(system, name):
+            assert values.all("status") == {"1": b"1"}
+        store.release(store.acquire(lease, 0))
 
 
 def test_a_drivers_heartbeat_waits_for_nothing_that_the_driver_reads(kafka_server: KafkaServer, tmp_path: Path) -> None:

@@ -82,7 +82,6 @@ class KafkaCoordinatorStore(CoordinatorStore):
         reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._job.coordinator.take()
-        self._system.own_topics.driven.add(self.application)
         try:
             return self._new_epoch(holder, since_us, now_us, for_group)
         except BaseException as error:  # the next driver need not wait until the heartbeat is old
@@ -105,6 +104,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
             grants = (self.grants() or {}) if for_group else None
             held = Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
             self._job.begin(held, grants)
+            self._system.own_topics.driven.add(self.application)
             reached("start", 3)
             entries = [(JOB, "epoch", b"%d" % self._job.epoch), (JOB, "holder", msgspec.json.encode(held))]
             self._job.transact([*entries, *self._job.grant_entries(grants)])
