@@ -62,6 +62,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._system, self._client = system, system.client
         self._timeout_ms, self._exactly_once = timeout_ms, exactly_once
         self._job = HeldJob(system, application)
+        system.held_jobs.add(self._job)
         self._checkpoints: CheckpointTopic = system.checkpoint_reader(application)
         self._fencing = LaneFencing(self._client, application, timeout_ms, self._job.deadline)
         self._decoded: tuple[bytes, JobModel] | None = None  # the last job model that was read, and what it was read from

@@ -18,6 +18,7 @@ from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.coordinator_store import KafkaCoordinatorStore
 from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.held_job import HeldJob
 from headrace.adapters.kafka.known_topics import KnownTopics, refuse_kafkas_own
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.names import INTERNAL, checkpoint_topic, dead_letters_id, metadata_topic
@@ -72,7 +73,7 @@ class KafkaSystem(System):
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._writing = threading.RLock()  # of the producer
-        self._stores = weakref.WeakSet[KafkaCoordinatorStore]()
+        self.held_jobs = weakref.WeakSet[HeldJob]()  # of its job stores: they have the clients, and may outlive the stores
         self._readers: dict[str, KafkaCoordinatorStore] = {}
         self._checkpoints: dict[str, CheckpointTopic] = {}
 
@@ -81,8 +82,8 @@ class KafkaSystem(System):
 
     def close(self) -> None:
         """Close every client of it at once, and of its job stores: one that is left to the garbage has threads until then."""
-        for store in list(self._stores):
-            store.close()
+        for job in list(self.held_jobs):
+            job.close()
         for topic in list(self._checkpoints.values()):
             topic.close()
         self.own_topics.close()
@@ -94,9 +95,7 @@ class KafkaSystem(System):
 
     def job_store(self, application: str, exactly_once: bool = True) -> KafkaCoordinatorStore:
         application = checked_name("application", application)
-        store = KafkaCoordinatorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
-        self._stores.add(store)
-        return store
+        return KafkaCoordinatorStore(self, application, self.connection.transaction_timeout_ms, exactly_once)
 
     def job_reader(self, application: str) -> KafkaCoordinatorStore:
         """One for all who ask this system: what it has read of the application's topics it reads no second time."""
