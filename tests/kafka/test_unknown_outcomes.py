@@ -3,6 +3,7 @@ not written again, what has not is, and nothing is put in force that was taken b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -265,6 +266,32 @@ def test_a_driver_lives_though_one_who_put_back_dead_letters_was_killed(group: G
         other.acquire(ALONE, LONG_AFTER_US + 1)
     store.heartbeat(epoch, LONG_AFTER_US + 2)
     killed.abort_transaction(10)
+
+
+def test_the_next_leader_has_the_grants_that_were_committed_behind_an_open_transaction(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader is killed right behind its plan, which gives A to processor b, while one puts dead letters back."""
+    store: Any
+    store, epoch, bases = without_a(group)
+    moved, grants = replace(bases[A], job_model_version=2), {"b": Grant(103, "2", former=102)}
+    coordinator, opened = store._job.coordinator, list[Producer]()
+    transact = coordinator.transact
+
+    def behind_a_put_back(*given: Any) -> None:
+        opened.append(putting_back(group))
+        transact(*given)
+        raise KeyboardInterrupt  # as it is killed
+
+    monkeypatch.setattr(coordinator, "transact", behind_a_put_back)
+    with pytest.raises(KeyboardInterrupt):
+        store.commit_job_model(epoch, group.model(2, ("b", "b"), (2, 1)), [moved], stored=bases, grants=grants)
+    threading.Timer(2.0, opened[0].abort_transaction, [10]).start()
+    successor = group.leader()
+    successor.acquire(ALONE, LONG_AFTER_US, for_group=True)
+    assert successor.grants() == grants
+    model = successor.job_model()
+    assert model is not None and model.version == 2
 
 
 def putting_back(group: Group) -> Producer:

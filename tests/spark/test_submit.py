@@ -98,6 +98,27 @@ def test_ctrl_c_stops_it_in_order(place: Path) -> None:
             time.sleep(0.2)
 
 
+ASKED = """
+import sys
+from pathlib import Path
+from headrace.adapters.spark import session
+session.is_in_one_process = lambda master: False
+settings = {"spark.master": "local[1]", "spark.dynamicAllocation.enabled": "true"}
+session.started(settings, "asked", Path.cwd(), [])
+print("it has started")
+"""
+
+
+@pytest.mark.parametrize("least", [2, pytest.param(0, marks=pytest.mark.soak)])
+def test_what_a_file_of_sparks_own_says_of_the_least_executors_counts(place: Path, least: int) -> None:
+    (place / "asked.py").write_text(ASKED)
+    (place / "spark-defaults.conf").write_text(f"spark.dynamicAllocation.minExecutors {least}\n")
+    process = submitted(place, "SPARK_CONF_DIR=$PWD python asked.py")
+    output, errors = process.communicate(timeout=WAIT_S)[0], (place / "errors").read_text()
+    assert ("it has started" in output) is (least > 0), errors
+    assert ("minExecutors is 0" in errors) is (least == 0), errors
+
+
 @pytest.mark.parametrize(
     "command",
     [

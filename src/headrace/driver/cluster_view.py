@@ -15,7 +15,7 @@ LOOK_S = 0.2
 
 
 class ClusterView:
-    """The locations of a cluster. Any thread may ask. What is said is at most `LOOK_S` old; where the engine does not say it,
+    """The locations of a cluster. Any thread may ask. What is there is at most `LOOK_S` old; where the engine does not say it,
     what it said last."""
 
     def __init__(self, engine: Engine, return_wait_s: float) -> None:
@@ -28,8 +28,9 @@ class ClusterView:
         return self.looked().present
 
     def for_plan(self) -> Mapping[str, int]:
-        """The same with what is away for a moment: what a plan is made with."""
-        return self.looked().counted
+        """The same with what is away for a moment: what a plan is made with, as it was at the last look. No heartbeat is sent
+        meanwhile, and an engine that hangs would be waited for."""
+        return self._sightings.counted if self._looked_s else self.looked().counted
 
     def looked(self) -> Sightings:
         """What was seen by now. An engine that hangs takes a minute to say that it does."""

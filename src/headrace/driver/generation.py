@@ -11,6 +11,7 @@ from functools import partial
 from headrace.core.elasticity.recut import Recut
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.holding import or_taken_over
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.pauses import Pause, Pauses
@@ -211,19 +212,19 @@ class Generation(ShownRounds):
                         self._try(runner, planned, retries)
                 elif self._slowed_by.get(name):
                     self._wait(name, self._slowed_by[name], self._pace.trigger_s)
-                elif self._ending.is_set() or (self.caught_up and self.caught_up.reached(runner, time.monotonic())):
+                elif self._ending.is_set() or (self.caught_up and self._has_caught_up(runner, self.caught_up)):
                     return
                 else:
                     if published:
                         held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
                     what = f"records held back by {held_back}" if held_back else "new records"
-                    self._wait(name, runner.planner.waits_for or what, self._pace.trigger_s)
+                    self._wait(name, runner.planner.waits_for or what, min(self._pace.trigger_s, runner.absent.due_in_s()))
             self._bring_together(runner)
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
                 LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
             else:
-                self._end_with(runner, self._explained(error))
+                self._end_with(runner, or_taken_over(error, partial(self._store.check_epoch, self.plan.epoch)))
         finally:
             self._done[name].set()
             self.wake()
@@ -257,8 +258,9 @@ class Generation(ShownRounds):
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
         try:
             refused = {} if isinstance(error, FencedError) else self._watch.refused(runner.sub.reads)
-            if refused and self._pauses.is_unsure(runner.sub.title):
-                self._settle(runner)
+            if refused and self._pauses.is_unsure(runner.sub.title):  # no positions are read: of a deleted stream they are lost
+                self._when_answered(runner, "to shut out its containers", runner.shut_out)
+                self._pauses.ended(runner.sub.title)
         except Exception:  # it cannot be found out; `error` is what there is to say
             refused = {}
         if refused:
@@ -266,26 +268,23 @@ class Generation(ShownRounds):
         else:
             self._fail(error)
 
-    def _explained(self, error: BaseException) -> BaseException:
-        """`error`, or that another driver took over: that one may have removed what this one looks for."""
-        try:
-            self._store.check_epoch(self.plan.epoch)
-            return error
-        except FencedError as fenced:
-            fenced.__cause__ = error
-            return fenced
-        except Exception:  # the store cannot be asked; what ended the job is what there is to say
-            return error
-
     def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
         if pause is not None and self._pauses.is_unsure(runner.sub.title):  # the round before has failed
             self._settle(runner)
         return self._pauses.rests(runner, pause)
 
-    def _settle(self, runner: SubTopologyRunner) -> None:
-        """Behind a round that failed: shut out its containers, and read what they have committed."""
-        self._when_answered(runner, "to read what is committed", runner.reload_committed)
-        self._pauses.ended(runner.sub.title)
+    def _has_caught_up(self, runner: SubTopologyRunner, caught_up: CaughtUp) -> bool:
+        return not runner.planner.owes_timers and caught_up.reached(runner, time.monotonic())
+
+    def _settle(self, runner: SubTopologyRunner, ended: threading.Event | None = None, *, has_failed: bool = False) -> None:
+        """Behind a round that failed, or that not all have taken part in: shut out its containers, and read what they have
+        committed."""
+
+        def read() -> None:
+            (runner.reload_failed if has_failed else runner.reload_committed)()
+            self._pauses.ended(runner.sub.title)
+
+        self._when_answered(runner, "to read what is committed", read, ended)
 
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
@@ -307,7 +306,8 @@ class Generation(ShownRounds):
             self._waiting_for[runner.sub.name] = what
             self.publish(runner, force=True)  # the next round may take long
 
-        return Retries(runner, self._ending, partial(self._when_answered, runner), say)
+        settle = partial(self._settle, runner, has_failed=True)
+        return Retries(runner, self._ending, partial(self._when_answered, runner), settle, say)
 
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, retries: Retries) -> bool:
         """Run and commit a round; False if it failed in a way that another try may fix."""
@@ -320,8 +320,7 @@ class Generation(ShownRounds):
             # One that was planned before the end was seen is not begun: there is nothing of it to commit.
             if not self._ending.is_set() or (name in self._joining and not self._stopping.is_set()):
                 self._run_known(runner, planned)
-            if runner.absent.is_whole:  # else it is not known whether what has failed before would fail again
-                retries.committed()
+            retries.ended(planned.lanes - runner.absent.lanes, is_whole=not runner.absent.lanes)
             return True
         except EndlessTimersError:
             raise
@@ -365,7 +364,7 @@ class Generation(ShownRounds):
         if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
             if self.caught_up:
                 self.caught_up.failed()  # which is not counted
-            self._when_answered(runner, "to read what is committed", runner.reload_committed, self._stopping)
+            self._settle(runner, self._stopping)
         if not summaries or self._stopping.is_set():
             return
         if self.caught_up:

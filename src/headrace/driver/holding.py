@@ -54,3 +54,16 @@ def kept(store: CoordinatorStore, epoch: int, clock_us: Callable[[], int]) -> It
         thread.join()  # a heartbeat has a bound of its own
         if taken_over:
             raise taken_over[0]
+
+
+def or_taken_over(error: BaseException, check: Callable[[], None]) -> BaseException:
+    """`error`, or that another driver took over: that one may have removed what this one looks for. `check` raises
+    `FencedError` then."""
+    try:
+        check()
+        return error
+    except FencedError as fenced:
+        fenced.__cause__ = error
+        return fenced
+    except Exception:  # the store cannot be asked; what ended the job is what there is to say
+        return error

@@ -219,6 +219,7 @@ class Job(RunningJob):
             self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
             self._generation.maintenance.keep_locality()  # and give tasks back to where they have just run
         prepared_s = self._requests.end_preparation()
+        self._requests.look_at_cluster()
         with self._tidying, self._looking, self._holding:  # until it is done: an epoch that a failed try has taken is ours, too
             prepared = self._prepared_again()
             if prepared is None:

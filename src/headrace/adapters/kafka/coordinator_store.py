@@ -102,9 +102,8 @@ class KafkaCoordinatorStore(CoordinatorStore):
             if self._job.epoch:  # asked before the id is taken again: one that lives is not fenced
                 self._checked_free(self._job.written(JOB), holder, now_us, for_group=True)
             self._job.settle()
-            grants = (self.grants() or {}) if for_group else None
             held = Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
-            self._job.begin(held, grants)
+            grants = self._job.begin(held, for_group=for_group)
             self._system.own_topics.driven.add(self.application)
             reached("start", 3)
             entries = [(JOB, "epoch", b"%d" % self._job.epoch), (JOB, "holder", msgspec.json.encode(held))]

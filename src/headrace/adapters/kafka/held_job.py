@@ -93,10 +93,14 @@ class HeldJob:
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def begin(self, held: Held, grants: Grants | None) -> None:
-        """From now on `held` holds the application, under a new epoch; `transact` is to put it in force."""
+    def begin(self, held: Held, *, for_group: bool) -> Grants | None:
+        """From now on `held` holds the application, under a new epoch; `transact` is to put it in force. The grants that are in
+        force, for the leader of a group."""
         self.epoch = self._number = 1 + self.numbers_used()
-        self.held, self.grants = held, grants
+        # behind the numbers, which have waited for what is open: who does not hold it yet reads without that
+        self.grants = (job_entries.stored_grants(self.read(JOB)) or {}) if for_group else None
+        self.held = held
+        return self.grants
 
     def grant_entries(self, grants: Grants | None) -> list[Entry]:
         self._number = max([self._number, *(one.number for one in (grants or {}).values())])

@@ -88,7 +88,8 @@ def started(
     def start() -> Any:
         submitted = submitted_settings() if is_submitted() else {}
         chosen = _chosen(settings, submitted, application, log_dir, values)
-        required_settings.check(chosen.get, on_cluster=not is_in_one_process(chosen["spark.master"]))
+        early = {"spark.dynamicAllocation.minExecutors": "1", **chosen}  # a file of Spark's own may say more
+        required_settings.check(early.get, on_cluster=not is_in_one_process(chosen["spark.master"]))
         if not submitted:
             given = (archive_options(java.version, os.environ), LATER_OPTIMIZED, chosen[_JAVA_OPTIONS])
             chosen[_JAVA_OPTIONS] = " ".join(filter(None, given))
@@ -102,6 +103,11 @@ def started(
 
     try:
         made = _configured(interruptible(start))
+        required_settings.check(made.sparkContext.getConf().get, on_cluster=not is_in_one_process(made.sparkContext.master))
+    except NotSupportedError:
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        raise
     except Exception as error:
         hint = f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
         if lost := lost_while_starting(error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ class SparkTask:
 
 def tasks_of(context: Any, group: str) -> Iterator[SparkTask]:
     spark = context._jsc.sc()
-    spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
+    with suppress(Exception):  # others listen as well, and may be late: what is known by then
+        spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
     tracker = spark.statusTracker()
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)

@@ -5,6 +5,7 @@ in both cases, which is no failure to the engine. Here the two are distinguished
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,13 @@ class BusyLanes:
             times = left.get(lane, (0, 0.0))[0] + 1
             left[lane] = times, now_s + min(AGAIN_S_MAX, AGAIN_S * 2.0 ** min(times - 1, 10))
         return BusyLanes(left)
+
+    def due_in_s(self, now_s: float) -> float:
+        """
+        >>> BusyLanes({0: (1, 12.0), 1: (1, 11.0), 2: (1, 10.0)}).due_in_s(10.5), BusyLanes().due_in_s(10.5)
+        (0.5, inf)
+        """
+        return min((until_s - now_s for _, until_s in self.held.values() if now_s < until_s), default=math.inf)
 
     def sitting_out(self, now_s: float) -> frozenset[int]:
         return frozenset(lane for lane, (_, until_s) in self.held.items() if now_s < until_s)

@@ -20,7 +20,7 @@ _BUSY = (
 
 
 class AbsentContainers:
-    """What is known of them since the last round. `places`: by lane the location of its container. `is_whole`: there are none.
+    """What is known of them since the last round. `places`: by lane the location of its container. `lanes`: theirs.
     `failed`: the lanes of those that were run elsewhere because attempts at home have failed, and `failure` how one of these
     did; the others of the round may commit before it is raised."""
 
@@ -31,14 +31,14 @@ class AbsentContainers:
 
     def begin(self) -> None:
         """Another round begins, of which nothing is known yet."""
-        self.is_whole = True
+        self.lanes: frozenset[int] = frozenset()
         self.failed: frozenset[int] = frozenset()
         self.failure: EngineFailure | None = None
 
     def heard(self, planned: PlannedRound, declined: Sequence[Summary]) -> None:
         """A round has ended in which these have declined."""
         absences = [Absence(one.lane, self._places.get(one.lane), one.declined) for one in declined]
-        self.is_whole = not absences
+        self.lanes = frozenset(one.lane for one in absences)
         busy: frozenset[int] = frozenset()
         if any(one.run_at is not None for one in absences):
             failed_at = self._engine.failed_at(str(planned.id))
@@ -54,6 +54,10 @@ class AbsentContainers:
                 LOG.info("round %s: container %d of %s was run elsewhere, at %s", planned.id, one.lane, one.home, one.run_at)
         for lost in (one.lane for one in declined if one.lost):
             LOG.info("round %s: container %d was lost, at %s", planned.id, lost, self._places[lost])
+
+    def due_in_s(self) -> float:
+        """In how many seconds the first of these lanes takes part again; infinite where none sits out."""
+        return self._busy.due_in_s(time.monotonic())
 
     def sitting_out(self) -> frozenset[int]:
         """The lanes that take no part in rounds now, as their location is busy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.driver import system_wait
 from headrace.driver.rounds.planned_round import PlannedRound
@@ -25,8 +25,8 @@ class Retries:
     """The tries of one sub-topology's rounds since its last commit: up to `FAILURES_MAX`. Those that fail with
     `UnavailableError` (a system does not answer, no state can be written) do not count: they have `SYSTEM_WAIT_S`.
 
-    `ended`: set when no other try is wanted; `answered`: asks a system, and waits for it, to do what the text says; `say`: has
-    the status show what is waited for.
+    `ended`: set when no other try is wanted; `answered`: asks a system, and waits for it, to do what the text says; `settle`:
+    reads what is committed; `say`: has the status show what is waited for.
     """
 
     def __init__(
@@ -34,16 +34,26 @@ class Retries:
         runner: SubTopologyRunner,
         ended: threading.Event,
         answered: Callable[[str, Callable[[], None]], None],
+        settle: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
-        self._runner, self._ended, self._answered, self._say = runner, ended, answered, say
+        self._runner, self._ended, self._answered, self._settle, self._say = runner, ended, answered, settle, say
         self.committed()
 
     def committed(self) -> None:
         """A round has not failed: the next failure is the first."""
         self._failures = self._waits = 0
         self._waits_since_s = 0.0
+        self._lanes: frozenset[int] = frozenset()  # that have not taken part in a round since one has failed for them
+        self._are_known = False  # whether it has failed for these alone; else for some of them
         self.trouble = ""  # why the last try has failed, in a line; empty where it has not
+
+    def ended(self, took_part: Collection[int], *, is_whole: bool) -> None:
+        """A round of these lanes has not failed; `is_whole`: no other was to take part. What has failed before may fail again
+        where those have not taken part for which it did."""
+        self._waits, self._lanes = 0, self._lanes.difference(took_part)
+        if not self._lanes or (is_whole and not self._are_known):
+            self.committed()
 
     def again(self, planned: PlannedRound, failure: Exception) -> None:
         """Wait until the next try is due, and read what is committed. Raises what ends the job: the last failure."""
@@ -52,7 +62,7 @@ class Retries:
         else:
             delay_s = self._delay_s(planned, failure)
         self._ended.wait(delay_s)
-        self._answered("to read what is committed", self._runner.reload_failed)
+        self._settle()
 
     def _delay_of_wait_s(self, planned: PlannedRound, failure: UnavailableError) -> float:
         now_s, most_s = time.monotonic(), system_wait.SYSTEM_WAIT_S
@@ -81,6 +91,7 @@ class Retries:
             hint = f"{hint}; {advice}"
         delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
         self._failures += 1
+        self._lanes, self._are_known = self._runner.absent.failed or planned.lanes, bool(self._runner.absent.failed)
         if self._failures >= FAILURES_MAX:
             raise RoundFailedError(
                 f"round {planned.id} failed {self._failures} times, the last time: {reason}",

@@ -64,6 +64,7 @@ class RoundPlanner:
         self._system, self._store, self._slots = backend.system, backend.processor_store, backend.engine.slots
         self._handovers = handovers
         self.waits_for = ""  # what tasks wait for that take no part in rounds, for people
+        self.owes_timers = False  # whether timers of such tasks are due
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self.tasks_wait = False  # a round has shown that functions of records wait
         self.held_files: Mapping[TaskName, int] = {}  # how many of each task's state files no round folds
@@ -114,7 +115,8 @@ class RoundPlanner:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
         out = inputs.sitting_out
-        self.waits_for = out.text
+        self.waits_for, wall_us = out.text, wall_until_us(inputs.now_us, inputs.ended_us)
+        self.owes_timers = bool(out.reasons) and self._task_positions.has_due_timers(out.reasons, inputs.idle, wall_us)
         if self._handovers is not None and out.reasons:  # its functions are given what all containers read
             return None
         lost = tuple(piece for piece in lost if self._takers(piece.ssp, out))

@@ -284,6 +284,10 @@ class SubTopologyRunner:
         except StreamNotFoundError:
             return None
 
+    def shut_out(self) -> None:
+        """No attempt of rounds before commits any more."""
+        self._store.shut_out(self._epoch, self.sub.name)
+
     def reload_failed(self) -> None:
         """After a round that has failed: `reload_committed`."""
         self.meter.failed(time.monotonic())

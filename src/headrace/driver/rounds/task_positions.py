@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.core.job_plan.elasticity import siblings_of
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
+from headrace.core.rounds.due_times import is_task_due
 from headrace.core.rounds.held_back import HeldBack
 from headrace.core.rounds.offset_ranges import lags_of
 from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
@@ -240,6 +241,12 @@ class TaskPositions:
             before = known.get(ssp)
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
         return lambda task: task_watermark(task.partitions, known, idle)
+
+    def has_due_timers(self, tasks: Collection[TaskName], idle: Collection[SSP], wall_us: int) -> bool:
+        """Whether any of these tasks has a timer that is due, by its watermark or by `wall_us`."""
+        watermark_of, named = self.watermarks(set(idle)), (task for task in self.tasks if task.name in tasks)
+        timed = (task for task in named if task.name in self.with_timers)
+        return any(is_task_due(self.checkpoints[task.name].due_us, watermark_of(task), wall_us) for task in timed)
 
     # --- new partitions, which are held back until their parents are read ----------------------------------------------
 
