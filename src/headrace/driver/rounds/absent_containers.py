@@ -14,8 +14,8 @@ from headrace.exchange.messages import Summary
 
 LOG = logging.getLogger("headrace.job")
 _BUSY = (
-    "round %s: no executor at %s was free for container %d, which was run at %s and declined, %d times in a row: its tasks "
-    "wait. If none is busy there, `location_id` gives processes of one machine different answers"
+    "round %s: no executor at %s was free for container %d, which was run at %s and declined (in a row: %d). Its tasks wait. "
+    "If none is busy there, `location_id` gives processes of one machine different answers"
 )
 
 
