@@ -186,7 +186,7 @@ class Unaware:
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         future: Future[Any] = Future()
-        future.set_result(SimpleNamespace(partitions=[0, 1], topic_id="id"))
+        future.set_result(SimpleNamespace(partitions=[SimpleNamespace(leader=1)] * 2, topic_id="id"))
         return {"t": future}
 
     def poll(self, timeout: float) -> int:

@@ -221,16 +221,18 @@ class KafkaCoordinatorStore(CoordinatorStore):
             )
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        model = self.job_model()
+        known, model = self._decoded, self.job_model()
         if model is None:
             return {}
         is_held = self._job.held is not None
         in_group = self._job.grants is not None if is_held else bool(holders_of(model))
+        if known is not self._decoded:
+            self._job.still_ours()  # or it is the job model of who took over
         try:
             return stored_checkpoints(self._checkpoints, model, is_held=is_held, in_group=in_group)
-        finally:
-            if is_held:
-                self._job.still_ours()  # or they are of the job model of who took over in between
+        except StorageError:
+            self._job.still_ours()  # or they are of the job model of who took over in between
+            raise
 
     def replaced_files(self) -> frozenset[str]:
         return self._checkpoints.replaced_files()
