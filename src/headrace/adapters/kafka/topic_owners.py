@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.clients import quiet, reader, received
@@ -80,7 +80,8 @@ class TopicOwners:
         """By name. A topic that this user may not read is somebody else's."""
         new = [topic for topic in topics if topic.id not in self._seen]
         found = {topic.name: TopicOwner.OTHERS for topic in new if topic.partitions != 1}
-        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1], OFFSET_BEGINNING)
+        # a number: librdkafka would request where the beginning is, and that takes half a second of a new client
+        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1], 0)
         # A newer version may have namespaces that this one does not know: the heartbeat is among the last records.
         strange = [topic.name for topic in new if topic.partitions == 1 and found[topic.name] is TopicOwner.OTHERS]
         last = self._looked_at(strange, _LAST)
