@@ -259,8 +259,7 @@ class Generation(ShownRounds):
         try:
             refused = {} if isinstance(error, FencedError) else self._watch.refused(runner.sub.reads)
             if refused and self._pauses.is_unsure(runner.sub.title):  # no positions are read: of a deleted stream they are lost
-                self._when_answered(runner, "to shut out its containers", runner.shut_out)
-                self._pauses.ended(runner.sub.title)
+                self._settle(runner, runner.shut_out)
         except Exception:  # it cannot be found out; `error` is what there is to say
             refused = {}
         if refused:
@@ -270,21 +269,21 @@ class Generation(ShownRounds):
 
     def _is_resting(self, runner: SubTopologyRunner, pause: Pause | None) -> bool:
         if pause is not None and self._pauses.is_unsure(runner.sub.title):  # the round before has failed
-            self._settle(runner)
+            self._settle(runner, runner.reload_committed)
         return self._pauses.rests(runner, pause)
 
     def _has_caught_up(self, runner: SubTopologyRunner, caught_up: CaughtUp) -> bool:
         return not runner.planner.owes_timers and caught_up.reached(runner, time.monotonic())
 
-    def _settle(self, runner: SubTopologyRunner, ended: threading.Event | None = None, *, has_failed: bool = False) -> None:
-        """Behind a round that failed, or that not all have taken part in: shut out its containers, and read what they have
-        committed."""
+    def _settle(self, runner: SubTopologyRunner, settle: Callable[[], None], ended: threading.Event | None = None) -> None:
+        """Behind a round that failed, or that not all have taken part in: call `settle`, which shuts out its containers, and
+        may read what they have committed."""
 
-        def read() -> None:
-            (runner.reload_failed if has_failed else runner.reload_committed)()
+        def settled() -> None:
+            settle()
             self._pauses.ended(runner.sub.title)
 
-        self._when_answered(runner, "to read what is committed", read, ended)
+        self._when_answered(runner, "to read what is committed", settled, ended)
 
     def _planned(self, runner: SubTopologyRunner, pause: Pause | None) -> PlannedRound | None:
         if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
@@ -306,7 +305,7 @@ class Generation(ShownRounds):
             self._waiting_for[runner.sub.name] = what
             self.publish(runner, force=True)  # the next round may take long
 
-        settle = partial(self._settle, runner, has_failed=True)
+        settle = partial(self._settle, runner, runner.reload_failed)
         return Retries(runner, self._ending, partial(self._when_answered, runner), settle, say)
 
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, retries: Retries) -> bool:
@@ -364,7 +363,7 @@ class Generation(ShownRounds):
         if runner.has_unknown:  # a version of the state beside what these have written would be of no one moment
             if self.caught_up:
                 self.caught_up.failed()  # which is not counted
-            self._settle(runner, self._stopping)
+            self._settle(runner, runner.reload_committed, self._stopping)
         if not summaries or self._stopping.is_set():
             return
         if self.caught_up:

@@ -121,7 +121,7 @@ class System(Streams, Protocol):
         return {}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
-        """Where a worker finds these records by itself (the log: the chunks that hold them); requested only where no
+        """Where a worker finds these records (the log: the chunks that hold them); requested only where no
         engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
 
     def extents(self, pieces: Sequence[OffsetRange]) -> Mapping[SSP, Sequence[Extent]]:

@@ -24,7 +24,7 @@ class SparkTask:
 
     @property
     def has_failed(self) -> bool:
-        """By itself, and not with its executor."""
+        """In its own work, and not because its executor was lost."""
         return self.status == "FAILED" and not self.error.startswith(_LOST)
 
 
