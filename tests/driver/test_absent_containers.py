@@ -4,8 +4,7 @@ the location that they are planned for, unless a test has them run elsewhere."""
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,23 @@ from headrace import wiring
 from headrace.core.affinity import absences
 from headrace.driver.rounds import retries
 from headrace.errors import RoundFailedError
-from headrace.exchange.engine import WORKER_DIED, ContainerWork, DriverAddress, EngineFailure
+from headrace.exchange.engine import WORKER_DIED, ContainerWork, EngineFailure
 from headrace.exchange.messages import Summary, encoded
 from headrace.wiring import local_stores
 from headrace.wiring.worker import entry
-from headrace.worker.inline_engine import InlineEngine
+from support.located import HERE, LOCATIONS, LocatedEngine
 from support.world import source_of, waited
 
-LOCATIONS = {"east": 1, "west": 1}
-HERE = threading.local()
 
-
-class Clustered(InlineEngine):
-    """One container at each location. Those at `elsewhere` are run where others are, and decline; before that attempts have
-    failed at the locations of `failures`."""
-
-    slots, driver_address = 2, DriverAddress("127.0.0.1", "127.0.0.1")
+class Clustered(LocatedEngine):
+    """Containers at `elsewhere` are run where others are, and decline; before that attempts have failed at the locations of
+    `failures`."""
 
     def __init__(self) -> None:
-        super().__init__(entry.run_container)
+        super().__init__()
         self.elsewhere: set[str] = set()
         self.failures: dict[str, EngineFailure] = {}
         self.rounds: list[set[str]] = []  # the locations of each
-
-    def locations(self) -> Mapping[str, int]:
-        return LOCATIONS
 
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         mine = [work for group in works for work in group]
@@ -51,16 +42,10 @@ class Clustered(InlineEngine):
         if work.location in self.elsewhere:
             other = next(one for one in LOCATIONS if one != work.location)
             return encoded(Summary(work.lane, declined=other))
-        HERE.location = work.location
-        return super().run("", "", [[work]], program)[0]
+        return self.at_home(work, program)
 
     def failed_at(self, round_id: str) -> Mapping[str, EngineFailure]:
         return self.failures
-
-    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
-        for location in LOCATIONS:
-            HERE.location = location
-            work()
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from driver.test_store_restoration import LOCATIONS, Clustered, Place, engine, job_model, source_of, until
+from driver.test_store_restoration import Clustered, Place, engine, job_model, source_of, until
 from headrace import wiring
 from headrace.driver.planning.stored_locality import StoredLocality
+from support.located import LOCATIONS
 
 __all__ = ["engine"]  # a fixture
 

@@ -29,7 +29,7 @@ from headrace.driver.rounds import scheduling
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.errors import DiskFullError, StateError
-from headrace.exchange.engine import ContainerWork, DriverAddress, EngineFailure, RestoreWork
+from headrace.exchange.engine import ContainerWork, EngineFailure, RestoreWork
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, decoded_stores_to_restore, encoded_answer
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 from headrace.model.tasks import TaskName
@@ -37,33 +37,24 @@ from headrace.wiring import local_stores
 from headrace.wiring.worker import entry, store_restoring
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
+from support.located import HERE, LocatedEngine
 
-LOCATIONS = {"east": 1, "west": 1}
-HERE = threading.local()
 NAME = "restored"
 
 
-class Clustered(InlineEngine):
+class Clustered(LocatedEngine):
     """Each container is run where it is planned for. While `is_held` workers say nothing of what they restore."""
 
-    slots, driver_address = 2, DriverAddress("127.0.0.1", "127.0.0.1")
-
     def __init__(self) -> None:
-        super().__init__(entry.run_container)
+        super().__init__()
         self.is_held = False
         self.asked: list[str] = []  # the locations
         self.rounds: list[list[int]] = []  # the lanes of each
 
-    def locations(self) -> Mapping[str, int]:
-        return LOCATIONS
-
     def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
-        answers = []
-        self.rounds.append(sorted(work.lane for group in works for work in group))
-        for work in (work for group in works for work in group):
-            HERE.location = work.location
-            answers += super().run(sub_topology, round_id, [[work]], program)
-        return answers
+        mine = [work for group in works for work in group]
+        self.rounds.append(sorted(work.lane for work in mine))
+        return [self.at_home(work, program) for work in mine]
 
     def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
         self.asked += [work.location for work in works]
@@ -71,11 +62,6 @@ class Clustered(InlineEngine):
             return [encoded_answer(RestoreAnswer()) for _ in works]
         HERE.location = works[0].location
         return [store_restoring.restore(work.payload) for work in works]
-
-    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
-        for location in LOCATIONS:
-            HERE.location = location
-            work()
 
 
 @pytest.fixture
