@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -79,10 +80,13 @@ def slow(name: str, system: str, log: str = "", pause_s: float = 0.0, **keys: An
 
 
 def deadly(name: str, system: str, **keys: Any) -> hr.App:
-    """A record that has no amount ends the worker process."""
+    """A record that has no amount ends the worker process, or its executor."""
     app = hr.App(name, system, **keys)
 
     def worked(record: Any) -> dict[str, Any]:
+        if record.value.get("ends") == "executor":
+            os.kill(parent_of(os.getppid()), signal.SIGKILL)  # the parent of workers is a process that the executor started
+            time.sleep(60.0)
         if "amount" not in record.value:
             os._exit(1)
         return dict(record.value)
@@ -90,6 +94,10 @@ def deadly(name: str, system: str, **keys: Any) -> hr.App:
     orders = app.stream(f"{name}-orders", key=hr.String(), value=hr.Json()).map_values(worked, value=hr.Json())
     orders.group_by_key().count(store="counts").to_stream().to(f"{name}-counts", value=hr.Long())
     return app
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 APPLICATIONS = {

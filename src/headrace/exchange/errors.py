@@ -38,8 +38,10 @@ def record_error(failure: Failure) -> RecordError:
     )
 
 
-def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -> tuple[str, str]:
-    """What to say of a worker process that died over a round, whose record is unknown: message and advice."""
+def worker_death(
+    sub_topology: str, ranges: Sequence[OffsetRange], found: str, who: str = "a worker process died"
+) -> tuple[str, str]:
+    """What to say of a worker process, or of `who` it was, that died over a round: message and advice."""
     pieces = [f"{r.ssp.stream} partition {r.ssp.partition}, offsets {r.start} to {r.end - 1}" for r in ranges if r.records]
     left = len(pieces) - _RANGES_SHOWN_MAX
     places = "; ".join(pieces[:_RANGES_SHOWN_MAX]) + (f"; and {left} more" if left > 0 else "")
@@ -47,7 +49,7 @@ def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -
         "a function may have ended it on one of these records (os._exit, a crash in native code), or the system for lack"
         " of memory: with max_records_per_round=1 the range is the record"
     )
-    return f"a worker process died while sub-topology {sub_topology!r} worked on {places or 'its timers'} ({found})", hint
+    return f"{who} while sub-topology {sub_topology!r} worked on {places or 'its timers'} ({found})", hint
 
 
 def engine_loss(round_id: RoundId, found: str) -> RoundFailedError:

@@ -1,4 +1,4 @@
-"""What a round counts as whose containers have not all taken part, and which lanes sit out after it.
+"""What a round counts as whose containers have not all taken part, which lanes sit out after it, and which were lost again.
 
 An engine runs a container elsewhere where no worker at its location is free, and where attempts there have failed; it declines
 in both cases, which is no failure to the engine. Here the two are distinguished, by where attempts have failed."""
@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+
+from headrace.model.checkpoint import RoundId
+from headrace.model.tasks import TaskName
 
 AGAIN_S, AGAIN_S_MAX = 1.0, 10.0  # for so long a lane sits out whose location is busy: at first, and at most
 
@@ -75,3 +78,29 @@ class BusyLanes:
 
     def sitting_out(self, now_s: float) -> frozenset[int]:
         return frozenset(lane for lane, (_, until_s) in self.held.items() if now_s < until_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LossesInARow:
+    """The tasks whose location was lost while they were in a round: the round that each had committed last, and how many times
+    it was lost since. One record may do it each time, where it takes more memory than there is."""
+
+    held: Mapping[TaskName, tuple[RoundId, int]] = field(default_factory=dict)
+
+    def after_round(self, lost: Mapping[TaskName, RoundId]) -> LossesInARow:
+        """The same when these tasks were lost in a round. The values: what each builds on there.
+
+        >>> task, first, second = TaskName.parse("Partition_0"), RoundId(1, None, 4), RoundId(1, None, 6)
+        >>> twice = LossesInARow().after_round({task: first}).after_round({task: first})
+        >>> twice.of([task]), twice.after_round({task: second}).of([task]), twice.of([])
+        (2, 1, 0)
+        """
+        held = {**self.held}
+        for task, base in lost.items():
+            before, times = held.get(task, (base, 0))
+            held[task] = base, times + 1 if before == base else 1
+        return LossesInARow(held)
+
+    def of(self, tasks: Iterable[TaskName]) -> int:
+        """How many times in a row one of these tasks was lost, the most of them."""
+        return max((self.held[task][1] for task in tasks if task in self.held), default=0)

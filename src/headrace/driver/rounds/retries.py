@@ -11,7 +11,7 @@ from headrace.driver import system_wait
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError, RoundFailedError, StorageError, UnavailableError
-from headrace.exchange.engine import ENGINE_LOST, WORKER_DIED, EngineFailure
+from headrace.exchange.engine import ENGINE_LOST, EXECUTOR_LOST, WORKER_DIED, EngineFailure
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.texts import in_a_line
 
@@ -19,6 +19,7 @@ LOG = logging.getLogger("headrace.job")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 DELAY_S_MAX = 3.0
 WAIT_DELAY_S_MAX = 10.0  # while a system, or the place of the state, is waited for: each try does the work of a round
+_DEATHS = {WORKER_DIED: "a worker process died", EXECUTOR_LOST: "an executor was lost"}
 
 
 class Retries:
@@ -84,14 +85,15 @@ class Retries:
         if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
             raise engine_loss(planned.id, reason)
         hint = "what is committed stays, and the rest is not lost: it is processed after a restart"
-        if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
+        if isinstance(failure, EngineFailure) and failure.error_class in _DEATHS:
             positions = self._runner.task_positions.positions()  # other containers of the round may have committed
             left = [piece for piece in planned.ranges if positions.get(piece.ssp, piece.start) < piece.end]
-            reason, advice = worker_death(self._runner.sub.title, left, reason)
+            reason, advice = worker_death(self._runner.sub.title, left, reason, _DEATHS[failure.error_class])
             hint = f"{hint}; {advice}"
         delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
-        self._failures += 1
-        self._lanes, self._are_known = self._runner.absent.failed or planned.lanes, bool(self._runner.absent.failed)
+        absent = self._runner.absent
+        self._failures = max(self._failures + 1, absent.times_lost)
+        self._lanes, self._are_known = absent.failed or planned.lanes, bool(absent.failed)
         if self._failures >= FAILURES_MAX:
             raise RoundFailedError(
                 f"round {planned.id} failed {self._failures} times, the last time: {reason}",

@@ -71,7 +71,7 @@ class SubTopologyRunner:
         self._arrived: dict[TaskName, LocationId] = {}  # tasks that have committed for the first time, and where
         self._containers = {one.lane: one for one in self.model.containers}
         self._places = {lane: one.location_id for lane, one in self._containers.items() if one.location_id is not None}
-        self.absent = AbsentContainers(self._places, backend)
+        self.absent = AbsentContainers(self._containers, backend)
         self._unseen = {  # the tasks that have not committed under this plan, and where they are to
             task.name: LocationId(self._places[lane])
             for lane, one in self._containers.items()
@@ -105,6 +105,7 @@ class SubTopologyRunner:
         self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
         self.planner.tasks_wait = before.planner.tasks_wait
         self.planner.number_on(before.planner)
+        self.absent.inherit_from(before.absent)
         self.task_positions.inherit_from(before.task_positions, continues=continues)
 
     @property
