@@ -62,6 +62,14 @@ def without_state(name: str, system: str, **keys: Any) -> hr.App:
     return app
 
 
+def casting(name: str, system: str, **keys: Any) -> hr.App:
+    """An expression raises on a record whose amount is no number; such records are dead letters."""
+    app = hr.App(name, system, dead_letter_stream=f"{name}-dead", **keys)
+    orders = app.stream(f"{name}-orders", key=hr.String(), value=hr.Json("id int, amount string"))
+    orders.filter("cast(value.amount as int) > 0").to(f"{name}-filtered")
+    return app
+
+
 def slow(name: str, system: str, log: str = "", pause_s: float = 0.0, **keys: Any) -> hr.App:
     """Every record takes `pause_s`, and leaves a line in the file `log`: its id, and when."""
     app = hr.App(name, system, **keys)
@@ -104,6 +112,7 @@ APPLICATIONS = {
     "expressions": expressions,
     "one_expression": one_expression,
     "without_state": without_state,
+    "casting": casting,
     "slow": slow,
     "deadly": deadly,
 }

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,112 +18,27 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
-from headrace.adapters.lmdb import close_idle
 from headrace.core.affinity.arrivals import Arrival
 from headrace.driver import store_restoration
 from headrace.driver.cluster_view import ClusterView
-from headrace.driver.job import Job
 from headrace.driver.rounds import scheduling
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.driver.store_restoration import StoreRestoration
 from headrace.errors import DiskFullError, StateError
-from headrace.exchange.engine import ContainerWork, EngineFailure, RestoreWork
+from headrace.exchange.engine import EngineFailure, RestoreWork
 from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, decoded_stores_to_restore, encoded_answer
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 from headrace.model.tasks import TaskName
-from headrace.wiring import local_stores
 from headrace.wiring.worker import entry, store_restoring
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
-from support.located import HERE, LocatedEngine
-
-NAME = "restored"
-
-
-class Clustered(LocatedEngine):
-    """Each container is run where it is planned for. While `is_held` workers say nothing of what they restore."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_held = False
-        self.asked: list[str] = []  # the locations
-        self.rounds: list[list[int]] = []  # the lanes of each
-
-    def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
-        mine = [work for group in works for work in group]
-        self.rounds.append(sorted(work.lane for work in mine))
-        return [self.at_home(work, program) for work in mine]
-
-    def restore(self, works: Sequence[RestoreWork]) -> Sequence[bytes]:
-        self.asked += [work.location for work in works]
-        if self.is_held:
-            return [encoded_answer(RestoreAnswer()) for _ in works]
-        HERE.location = works[0].location
-        return [store_restoring.restore(work.payload) for work in works]
+from support.located import HERE
+from support.located_job import NAME, Clustered, Place, clustered, done, engine_is_busy, job_model, source_of, until
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Clustered:
-    for module in (entry, store_restoring, local_stores):
-        monkeypatch.setattr(module, "location_of", lambda given: HERE.location)
-    monkeypatch.setattr(store_restoration, "ASK_S", 0.05)
-    return Clustered()
-
-
-class Place:
-    """An application that counts keys, which are in two partitions or more, and writes each count."""
-
-    def __init__(self, root: Path, partitions: int, url: str | None = None) -> None:
-        self.root, self.sent = root, Counter[str]()
-        self.url = url or f"log:{root / 'log'}"
-        self.input, self.output = (f"{stream}-{root.name}" for stream in ("in", "out"))
-        with hr.open_system(self.url) as system:
-            for stream in (self.input, self.output):
-                system.create_stream(stream, partitions)
-
-    def application(self, **keys: Any) -> hr.App:
-        paths = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
-        pace = {"trigger_interval_ms": 5, "restore_inline_bytes": 0}
-        app = hr.App(NAME, system=self.url, **paths, **(pace | keys))
-        counts = app.stream(self.input, key=hr.String(), value=hr.String()).group_by_key().count(store="counts")
-        counts.to_stream().to(self.output)
-        return app
-
-    def start(self, engine: Clustered, until: str | None = None, **keys: Any) -> Job:
-        return wiring.start(self.application(**keys), until, engine=engine)
-
-    def produce(self, count: int = 100) -> None:
-        keys = [f"k{number % 10}" for number in range(count)]
-        with hr.open_system(self.url) as log:
-            log.produce(self.input, [(key, "") for key in keys], key=hr.String(), value=hr.String())
-        self.sent.update(keys)
-
-    def caught_up(self, engine: Clustered, **keys: Any) -> dict[str, Any]:
-        job = self.start(engine, "caught-up", **keys)
-        try:
-            job.wait(60)
-            return source_of(job)
-        finally:
-            job.stop()
-
-    def keys_of(self, partition: int) -> set[str]:
-        with hr.open_system(self.url) as log:
-            return {record.key for record in log.consume(self.input, key=hr.String(), partitions=[partition])}
-
-    def counted(self) -> dict[str, int]:
-        with hr.open_system(self.url) as log:
-            found = [(record.key, record.value) for record in log.consume(self.output, key=hr.String(), value=hr.Long())]
-        for key in self.sent:
-            mine = [value for name, value in found if name == key]
-            assert mine == sorted(set(mine)), "each record is counted once"
-        return dict(found)
-
-    def lose(self, task: str) -> None:
-        """As where a task comes to a machine that never had it: nothing of it is in memory either."""
-        forget(NAME, str(self.root / "state"))
-        close_idle()
-        shutil.rmtree(self.root / "stores" / NAME / task)
+    return clustered(monkeypatch)
 
 
 @pytest.fixture
@@ -133,22 +47,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
     forget(NAME, str(tmp_path / "state"))
 
 
-def source_of(job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = dict(job.status()["sub_topologies"]["source"])
-    return found
-
-
-def until(look: Callable[[], Any], within_s: float = 60.0) -> Any:
-    deadline_s = time.monotonic() + within_s
-    while not (found := look()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-    return found
-
-
 def state_bytes(place: Place, task: str) -> int:
     with hr.open_system(place.url) as log:
-        checkpoints = log.job_store(NAME).checkpoints()
+        checkpoints = log.job_store(place.name).checkpoints()
     head = checkpoints[TaskName.parse(task)].head
     assert head is not None
     return sum(file.bytes for file in head.files)
@@ -218,7 +119,7 @@ def test_the_other_tasks_of_its_lane_take_part_meanwhile(
         assert counters["containers_declined"] == 1
     finally:
         job.stop()
-        forget(NAME, str(tmp_path / "state"))
+        forget(place.name, str(tmp_path / "state"))
 
 
 def test_a_run_to_the_end_waits_for_a_restore_however_long_it_takes(
@@ -242,13 +143,14 @@ def test_a_run_to_the_end_waits_for_a_restore_however_long_it_takes(
     assert place.counted() == place.sent
 
 
-def test_those_that_read_the_same_partition_do_not_wait(place: Place, engine: Clustered) -> None:
+def test_those_that_read_the_same_partition_do_not_wait(tmp_path: Path, engine: Clustered) -> None:
     """Virtual tasks of one partition in two lanes: the one that takes part reads on from where it is."""
+    place = Place(tmp_path, 1)
     place.produce()
     keys = {"elasticity_factor": 2, "containers": 2, "max_records_per_round": 40}
     place.caught_up(engine, **keys)
     stores = {path.name for path in (place.root / "stores" / NAME).iterdir()}
-    assert stores == {f"Partition_{partition}-{bucket}-2" for partition in range(2) for bucket in range(2)}
+    assert stores == {f"Partition_0-{bucket}-2" for bucket in range(2)}
     model = job_model(place)
     lost = [task for container in model if container["location"] == "east" for task in container["tasks"]]
     for task in lost:
@@ -265,29 +167,7 @@ def test_those_that_read_the_same_partition_do_not_wait(place: Place, engine: Cl
         until(lambda: place.counted() == place.sent)
     finally:
         job.stop()
-
-
-def done(place: Place, before: Mapping[str, int]) -> set[str]:
-    """The keys that have been counted further than `before`."""
-    return {key for key, count in place.counted().items() if count > before[key]}
-
-
-def engine_is_busy(engine: Clustered) -> bool:
-    """Whether rounds have been run within the last half second."""
-    rounds = len(engine.rounds)
-    time.sleep(0.5)
-    return len(engine.rounds) > rounds
-
-
-def job_model(place: Place) -> list[dict[str, Any]]:
-    with hr.open_system(place.url) as log:
-        model = log.job_store(NAME).job_model()
-    assert model is not None
-    (sub,) = model.sub_topologies
-    return [
-        {"lane": one.lane, "location": one.location_id, "tasks": [str(task.name) for task in one.tasks]}
-        for one in sub.containers
-    ]
+        forget(place.name, str(tmp_path / "state"))
 
 
 def test_what_cannot_be_restored_in_the_background_fails_with_the_error_of_the_store(

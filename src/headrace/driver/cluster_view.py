@@ -28,9 +28,9 @@ class ClusterView:
         return self.looked().present
 
     def for_plan(self) -> Mapping[str, int]:
-        """The same with what is away for a moment: what a plan is made with, as it was at the last look. No heartbeat is sent
-        meanwhile, and an engine that hangs would be waited for."""
-        return self._sightings.counted if self._looked_s else self.looked().counted
+        """The same with what is away for a moment: what a plan is made with, as it was at the last look that saw something. No
+        heartbeat is sent meanwhile, and an engine that hangs would be waited for."""
+        return self._sightings.counted or self.looked().counted
 
     def looked(self) -> Sightings:
         """What was seen by now. An engine that hangs takes a minute to say that it does."""

@@ -331,6 +331,7 @@ class Generation(ShownRounds):
                 return True
             is_stopping, say = self._ending.is_set, partial(self._say_meanwhile, name)
             if are_poison_records_why(failure, self._engine, runner, planned, say=say, is_stopping=is_stopping):
+                self._settle(runner, runner.reload_failed)  # others of the round may have committed
                 retries.committed()
                 return True
             retries.again(planned, failure)

@@ -72,6 +72,10 @@ NEEDED: tuple[Needed, ...] = (
         "a container whose Python worker has died is not tried again where its state is", on_cluster=True,
     ),
     Needed(
+        "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout", "1s", "120s",
+        "where there is one host, a round that has failed there waits 2 minutes for another one", on_cluster=True,
+    ),
+    Needed(
         "spark.speculation", "false", "false",
         "Spark tasks run twice at the same time: such a session is refused", is_refused=True,
     ),

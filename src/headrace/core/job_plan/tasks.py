@@ -78,12 +78,12 @@ def _tasks_of(sub: SubTopology, draft: Draft, wanted: int | None, snapshot: Snap
 
 
 def _slots(sub: SubTopology, terms: PlanTerms, snapshot: Snapshot) -> int:
-    """How many there are. In a group processors come and go, and others lead: tasks that each read everything are as many as
-    the slots of all when it first planned."""
-    if not terms.processors:
+    """How many there are. Processors of a group and hosts of a cluster come and go: tasks that each read everything are as many
+    as the slots of all were at the first plan. One that went would take its positions with it."""
+    if not terms.has_members:
         return terms.slots
     before = [task for container in _containers_before(sub, snapshot) for task in container.tasks]
-    return sum(isinstance(task.name.group, EverySspGroup) for task in before) or len(terms.processors)
+    return sum(isinstance(task.name.group, EverySspGroup) for task in before) or len(terms.members(None))
 
 
 def _containers_before(sub: SubTopology, snapshot: Snapshot) -> tuple[ContainerModel, ...]:

@@ -52,7 +52,7 @@ from headrace.driver.planning.load_plan import load
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.stored_assignment import assignment_changes, record_changes
 from headrace.driver.planning.stored_locality import locality_changes
-from headrace.errors import ConfigError, FencedError, HeadraceError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, FencedError, HeadraceError, StorageError, StreamExistsError, UnavailableError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
@@ -159,6 +159,8 @@ class JobPlanner:
         system = self.backend.system
         cluster, slots = self.backend.cluster, self.backend.engine.slots
         locations = None if cluster is None else cluster.for_plan()
+        if locations is not None and not locations:  # its containers would belong nowhere
+            raise UnavailableError("the cluster has no executor that a job model could be made for", "start one")
         terms = terms_of(self.topology, self.config, system.name, slots, locations, before is not None, self.sides)
         self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)

@@ -119,7 +119,6 @@ class RoundPlanner:
         self.owes_timers = bool(out.reasons) and self._task_positions.has_due_timers(out.reasons, inputs.idle, wall_us)
         if self._handovers is not None and out.reasons:  # its functions are given what all containers read
             return None
-        lost = tuple(piece for piece in lost if self._takers(piece.ssp, out))
         resumes = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
         ranges = self._ranges(inputs, resumes)
         handover = None
@@ -199,8 +198,11 @@ class RoundPlanner:
         positions = self._task_positions.positions()
         for ssp in beyond_skipped(positions, self._skipped):
             del positions[ssp]
+        out, beginnings = inputs.sitting_out, self._task_positions.beginnings()
+        positions = self._starts(positions, out)
+        furthest = {ssp: max(self._taken(ssp, out)) for ssp in positions}
         internal = {ssp for ssp in positions if self._task_positions.is_repartition(ssp)}
-        lost = lost_offsets(positions, self._task_positions.beginnings(), inputs.ends, self._terms.on_lost, internal)
+        lost = lost_offsets(positions, beginnings, inputs.ends, self._terms.on_lost, internal, furthest)
         # while something is skipped it is asked again: the answer is of use only once that is committed
         self._beginnings_us = None if lost else inputs.now_us
         return lost
@@ -236,12 +238,13 @@ class RoundPlanner:
 
     def _starts(self, positions: Mapping[SSP, int], out: SittingOut) -> dict[SSP, int]:
         """Where partitions are read from by those that take part; without those that none of them reads."""
-        checkpoints, found = self._task_positions.checkpoints, dict[SSP, int]()
-        for ssp, position in positions.items():
-            tasks = [task.name for lane in self._takers(ssp, out) for task in self._readers[ssp][lane]]
-            if tasks:
-                found[ssp] = max(position, min(checkpoints[task].positions[ssp] for task in tasks))
-        return found
+        taken = {ssp: self._taken(ssp, out) for ssp in positions}
+        return {ssp: max(position, min(taken[ssp])) for ssp, position in positions.items() if taken[ssp]}
+
+    def _taken(self, ssp: SSP, out: SittingOut) -> list[int]:
+        """Where those tasks are that read a partition and take part."""
+        checkpoints = self._task_positions.checkpoints
+        return [checkpoints[task.name].positions[ssp] for lane in self._takers(ssp, out) for task in self._readers[ssp][lane]]
 
     def _pieces(
         self, ranges: Mapping[SSP, OffsetRange], watermark_of: WatermarkOf, inputs: RoundInputs

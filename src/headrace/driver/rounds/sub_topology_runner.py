@@ -68,6 +68,7 @@ class SubTopologyRunner:
         self.progress = Progress()
         self.has_unknown = False  # whether containers of its last round may have committed, or still may, without a word
         self.terms, self._epoch = terms, plan.epoch
+        self._incomplete: Mapping[int, Mapping[str, int]] = {}  # lanes of the last round that lack state: by task so many bytes
         self._arrived: dict[TaskName, LocationId] = {}  # tasks that have committed for the first time, and where
         self._containers = {one.lane: one for one in self.model.containers}
         self._places = {lane: one.location_id for lane, one in self._containers.items() if one.location_id is not None}
@@ -196,11 +197,7 @@ class SubTopologyRunner:
         if not declined:
             return summaries
         self.progress.count(Counter("containers_lost" if one.lost else "containers_declined" for one in declined))
-        for summary in declined:
-            if summary.missing and self._restoration is not None:
-                heads = {task.name: self.checkpoints[task.name].head for task in self._containers[summary.lane].tasks}
-                location = self._places[summary.lane]
-                self._restoration.request((self.sub.title, summary.lane), location, heads, summary.missing)
+        self._incomplete = {summary.lane: summary.missing for summary in declined if summary.missing}
         if planned.handover is not None:  # its functions were given what the others would have read, too
             if self.absent.failure is not None:
                 raise self.absent.failure
@@ -304,6 +301,11 @@ class SubTopologyRunner:
         recovered = tuple(self._store.recover(self._epoch, self.sub.name).values())
         self._move_to(recovered)
         self._startpoints.committed(recovered)
+        if self._restoration is not None:  # not before: one of them may have committed, and is where it is to be then
+            for lane, missing in self._incomplete.items():
+                heads = {task.name: self.checkpoints[task.name].head for task in self._containers[lane].tasks}
+                self._restoration.request((self.sub.title, lane), self._places[lane], heads, missing)
+        self._incomplete = {}
 
     def failed(self, planned: PlannedRound, error: BaseException) -> None:
         """A round has failed: with the tasks of all of its containers, unless it is known of which, or which task has the
