@@ -10,11 +10,13 @@ import pytest
 
 from headrace.core.affinity.admission import Admission, Admitted, Rejected, WorkerAnswer, rejection_for_failure
 from headrace.core.affinity.locations import LocationId
+from headrace.state_files.files import StateFiles
+from headrace.wiring.folders import sign
 from headrace.wiring.worker.greeting import answer_to, file_system_of, versions_here
 
 VERSIONS = {"Headrace": "1.2.3", "PySpark": "4.2.0", "Python": "3.11"}
 ADMISSION = Admission("flights", "run-7", VERSIONS, "/var/stores", None, "/shared/state")
-GOOD = WorkerAnswer("host-1", "rack-1", "", VERSIONS, "", "ext4", "run-7")
+GOOD = WorkerAnswer("host-1", "rack-1", "", VERSIONS, "", "ext4", is_state_signed=True)
 
 
 def reasons(admission: Admission, answer: WorkerAnswer) -> tuple[str, ...]:
@@ -41,9 +43,8 @@ def test_other_versions_are_named_with_both_numbers(name: str) -> None:
         ({"location": "", "location_error": "location_id 'env:NODE' gives nothing: set it"}, "env:NODE", "set it"),
         ({"store_error": "folder /var/stores cannot be written: read-only"}, "read-only", "another local_store_dir"),
         ({"store_file_system": "nfs4"}, "is on a network file system (nfs4)", "a disk of the machine"),
-        ({"state_sign": ""}, "state_uri /shared/state is not the folder that the driver writes to", "all executors share"),
-        ({"state_sign": "run-6"}, "state_uri /shared/state is not the folder that the driver writes to", "all executors share"),
-        ({"state_sign": "", "state_error": "access denied"}, "cannot be read: access denied", "give executors access"),
+        ({"is_state_signed": False}, "state_uri /shared/state is not the folder that the driver writes to", "all executors share"),
+        ({"is_state_signed": False, "state_error": "access denied"}, "cannot be read: access denied", "give executors access"),
     ],
 )
 def test_each_fault_is_a_reason_with_what_to_do(changed: dict[str, str], said: str, advice: str) -> None:
@@ -56,15 +57,14 @@ def test_all_faults_are_said_at_once() -> None:
 
 
 def test_a_job_without_state_asks_for_no_folder() -> None:
-    answer = replace(GOOD, store_error="it is a file", state_sign="")
+    answer = replace(GOOD, store_error="it is a file", is_state_signed=False)
     assert replace(ADMISSION, state_uri=None).verdict_on(answer) == Admitted(LocationId("rack-1"))
 
 
-@pytest.mark.parametrize("sign", ["", "run-6"])
-def test_an_embedded_log_is_refused_where_its_folder_is_another(sign: str) -> None:
+def test_an_embedded_log_is_refused_where_its_folder_is_another() -> None:
     on_log = replace(ADMISSION, log_folder="/data")
-    assert isinstance(on_log.verdict_on(replace(GOOD, log_sign="run-7")), Admitted)
-    (reason,) = reasons(on_log, replace(GOOD, log_sign=sign))
+    assert isinstance(on_log.verdict_on(replace(GOOD, is_log_signed=True)), Admitted)
+    (reason,) = reasons(on_log, GOOD)
     assert "log:/data is not the folder that the driver has" in reason and "use Kafka" in reason
 
 
@@ -86,12 +86,16 @@ def test_a_question_that_fails_rejects_with_its_last_line(line: str, advice: str
 
 
 def test_this_machine_answers_for_itself(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ".run-of-flights").write_text("run-7")
+    for run, state in (("run-7", "its state"), ("run-8", "another's")):
+        sign(StateFiles(str(tmp_path / "state")), "flights", run, state)
     admission = Admission("flights", "run-7", versions_here(), str(tmp_path / "stores"), "here", str(tmp_path / "state"))
     answer = answer_to(admission)
     assert admission.verdict_on(answer) == Admitted(LocationId("here")) and answer.store_file_system
     assert list((tmp_path / "stores").iterdir()) == []
+
+    of_before = replace(admission, run_id="run-6")
+    (reason,) = reasons(of_before, answer_to(of_before))
+    assert "is not the folder that the driver writes to" in reason
 
     (tmp_path / "file").write_text("")
     stores, state = str(tmp_path / "file"), str(tmp_path / "other")

@@ -28,7 +28,7 @@ from headrace.model.change import ChangeKind
 from headrace.model.commits import DriverLease
 from headrace.state_files.files import StateFiles
 from headrace.wiring import launch
-from headrace.wiring.folders import sign, sign_in
+from headrace.wiring.folders import sign
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
@@ -57,7 +57,8 @@ class Place:
 
     @property
     def signs(self) -> list[str]:
-        return [sign_in(folder, NAME) for folder in self.folders]
+        """The runs whose signs are there."""
+        return [name.rpartition("/")[2] for folder in self.folders for name in folder.list(f".runs-of-{NAME}")]
 
     @property
     def holder(self) -> DriverLease | None:
@@ -70,7 +71,7 @@ class Place:
         with hr.open_system(self.url) as log:
             take_application(log.job_store(NAME), replace(OTHER, heartbeat_us=now_us()), now_us())
         for folder in self.folders:
-            sign(folder, NAME, OTHER.run_id)
+            sign(folder, NAME, OTHER.run_id, "its state")
 
 
 class Cluster(InlineEngine):

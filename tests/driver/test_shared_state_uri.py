@@ -270,11 +270,11 @@ def test_a_file_of_one_that_comes_after_the_list_stays(tmp_path: Path) -> None:
 class Leading:
     """The maintenance of a leader, on the embedded log: without ZooKeeper, and no round runs."""
 
-    def __init__(self, words: Words, system: Any) -> None:
+    def __init__(self, words: Words, system: Any, app: hr.App | None = None) -> None:
         self.store = system.job_store("words")
         self.epoch = self.store.acquire(DriverLease("run", "host", 1, "1", "boot", 0), 0)
         backend = SimpleNamespace(system=system, store=self.store)
-        planner = SimpleNamespace(topology=words.app.topology(), backend=backend)
+        planner = SimpleNamespace(topology=(app or words.app).topology(), backend=backend)
         plans = SimpleNamespace(planner=planner, fence_others=lambda epoch: None)
         self.maintenance = GroupMaintenance(cast(Any, plans), words.files, cast(Any, None), 1, threading.Lock())
 
@@ -296,6 +296,23 @@ def test_a_leader_leaves_files_of_another_system_alone(
         of_second = first.leave_orphan()
         Leading(first, system).begin()
     assert of_second in first.there() and warnings_of(caplog) == 1
+
+
+def test_a_leader_signs_for_the_state_that_its_note_names(systems: tuple[Words, Words]) -> None:
+    first, second = systems
+    signed = list[str]()
+    for one in systems:
+        with hr.open_system(one.system) as system:
+            leading = Leading(one, system)
+            leading.maintenance.sign(leading.epoch, signed.append)
+            leading.begin()
+    assert {f".states-of-words/{one}" for one in signed} == set(first.notes()) and len(set(signed)) == 2
+    app = hr.App("words", system=second.system)
+    app.stream("in", key=hr.String(), value=hr.String()).to("out")
+    with hr.open_system(second.system) as system:
+        leading = Leading(second, system, app)
+        leading.maintenance.sign(leading.epoch, signed.append)
+    assert len(signed) == 2, "one without state signs nothing"
 
 
 def test_a_leader_that_is_alone_deletes_what_killed_rounds_left(systems: tuple[Words, Words]) -> None:

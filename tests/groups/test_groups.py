@@ -163,13 +163,14 @@ def test_one_that_can_write_no_state_waits_says_so_and_ends(group: Group, monkey
 
 @pytest.mark.soak
 def test_one_that_cannot_sign_the_state_gives_the_application_back(group: Group) -> None:
-    sign = group.folder / "state" / f".run-of-{group.name}"
-    sign.mkdir(parents=True)
+    signs = group.folder / "state" / f".runs-of-{group.name}"
+    signs.parent.mkdir()
+    signs.write_text("no folder")
     group.start("a")
     error = group.await_refusal("a")
     assert error["error"] == "StateError" and "cannot be written" in error["message"], error
     assert group.system.job_store(group.name).holder() is None
-    sign.rmdir()
+    signs.unlink()
     group.start("a")
     group.send(40)
     group.await_all()

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
 from headrace.state_files.files import StateFiles
-from headrace.wiring.folders import check_sign, sign, sign_in
+from headrace.wiring.folders import check_sign, is_signed, sign
 from state.tables import table_in, write_table
 
 ROWS = {"db": ["a", "a", "b"], "key": [b"1", b"2", b"1"], "value": [b"x", None, b""]}
@@ -46,14 +46,49 @@ def test_a_damaged_file_is_named(uri: str, tmp_path: Path) -> None:
 
 
 def test_the_sign_of_a_run_is_seen_by_others_and_is_the_last_ones(uri: str) -> None:
-    assert sign_in(StateFiles(uri), "app") == ""
-    sign(StateFiles(uri), "app", "run-1")
-    sign(StateFiles(uri), "app", "run-2")
+    assert not is_signed(StateFiles(uri), "app", "run-1")
+    sign(StateFiles(uri), "app", "run-1", "state-1")
+    assert is_signed(StateFiles(uri), "app", "run-1")
+    sign(StateFiles(uri), "app", "run-2", "state-1")
     check_sign(StateFiles(uri), "app", "run-2", "host-1")
     with pytest.raises(StateError, match="on host host-1 this is not the folder that the driver writes to"):
         check_sign(StateFiles(uri), "app", "run-1", "host-1")
     with pytest.raises(StateError, match="on host host-1"):
         check_sign(StateFiles(f"{uri}/another"), "app", "run-2", "host-1")
+
+
+def test_a_sign_replaces_that_of_a_run_of_the_same_state_and_no_other(uri: str, tmp_path: Path) -> None:
+    for one in (uri, str(tmp_path / "local")):
+        for run in range(3):
+            for application, state in (("app", "state-1"), ("app", "state-2"), ("other", "state-1")):
+                sign(StateFiles(one), application, f"{state}-run-{run}", state)
+        for state in ("state-1", "state-2"):
+            check_sign(StateFiles(one), "app", f"{state}-run-2", "host-1")
+        there = [f".runs-of-app/{state}-run-2" for state in ("state-1", "state-2")]
+        assert StateFiles(one).list(".runs-of-app") == there and StateFiles(one).list("app") == []
+        assert StateFiles(one).list(".runs-of-other") == [".runs-of-other/state-1-run-2"]
+
+
+def test_a_sign_that_cannot_be_read_is_of_another_and_holds_up_no_start(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in ("state-1", "state-2"):
+        sign(StateFiles(uri), "app", f"{state}-run-1", state)
+    note = StateFiles.note
+
+    def refused(self: StateFiles, name: str) -> str:
+        if "state-1" in name:
+            raise PermissionError(13, "Permission denied", name)
+        return note(self, name)
+
+    monkeypatch.setattr(StateFiles, "note", refused)
+    sign(StateFiles(uri), "app", "state-2-run-2", "state-2")
+    assert StateFiles(uri).list(".runs-of-app") == [".runs-of-app/state-1-run-1", ".runs-of-app/state-2-run-2"]
+
+
+def test_a_sign_that_cannot_be_left_is_an_error(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / ".runs-of-app").write_text("")
+    with pytest.raises(StateError, match=f"state_uri {re.escape(uri)} cannot be written"):
+        sign(StateFiles(uri), "app", "run-1", "state-1")
 
 
 def test_a_mark_is_listed_in_its_own_folder_and_stays_as_it_is(uri: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headrace.environment import checked_folder
 from headrace.errors import ConfigError, StateError
 from headrace.exchange.engine import Engine, WorkerCheck
 from headrace.state_files.files import StateFiles
-from headrace.wiring.folders import local_store_dir_of, log_folder_of, sign, state_uri_of
+from headrace.wiring.folders import OWNER_OF_LOG, local_store_dir_of, log_folder_of, sign, state_uri_of
 from headrace.wiring.worker.greeting import answer_to, versions_here
 
 RETURN_WAIT_S = 10.0  # a standalone master takes that to start an executor again
@@ -85,21 +85,22 @@ def check_places_of_workers(engine: Engine, config: Config) -> None:
     check_state_folder(config)
 
 
-def signed_check(application: str, config: Config, run_id: str, is_stateful: bool) -> WorkerCheck:
-    """What each executor is asked, with the signs left that it is to find. Only who holds the application may leave them: the
-    workers of the run whose signs are there go by these, and would take the folders for others."""
+def signed_check(application: str, config: Config, run_id: str, state_id: str | None) -> WorkerCheck:
+    """What each executor is asked, with the signs left that it is to find. `state_id`: None without state. Only who
+    holds the application may leave them: those of the run before are deleted, and its workers would take the folders for
+    others."""
     log_folder = log_folder_of(config)
-    if is_stateful:
-        sign(StateFiles(state_uri_of(config)), application, run_id)
+    if state_id is not None:
+        sign(StateFiles(state_uri_of(config)), application, run_id, state_id)
     if log_folder is not None:
-        sign(StateFiles(str(log_folder)), application, run_id, "system log:")
+        sign(StateFiles(str(log_folder)), application, run_id, OWNER_OF_LOG, "system log:")
     admission = Admission(
         application,
         run_id,
         versions_here(),
         config.local_store_dir,
         config.location_id,
-        state_uri_of(config) if is_stateful else None,
+        None if state_id is None else state_uri_of(config),
         None if log_folder is None else str(log_folder),
     )
     return WorkerCheck(partial(answer_to, admission), admission.verdict_on)

@@ -11,7 +11,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,6 +23,7 @@ from headrace.wiring.worker.location import local_folder_of
 if TYPE_CHECKING:
     from headrace.state_files.files import StateFiles
 
+OWNER_OF_LOG = "log"  # a log has one application of a name
 _SHOWN_MAX = 200
 _WRITER_S, _LOOK_S = 5.0, 0.05
 _FIRST_BYTES = 65_536
@@ -119,13 +120,27 @@ def _beside_stores(config: Config) -> Path:
     return Path(given).absolute().parent
 
 
-def sign(folder: StateFiles, application: str, run_id: str, setting: str = "state_uri") -> None:
-    """Leave in a folder, which `setting` names, which run works there now. `StateError` where it cannot be written."""
+def sign(folder: StateFiles, application: str, run_id: str, owner: str, setting: str = "state_uri") -> None:
+    """Leave in a folder, which `setting` names, that this run works there now, in place of the runs before of the same `owner`:
+    the id of a state, or `OWNER_OF_LOG`. Applications of one name on other systems have signs of their own there, which stay.
+    `StateError` where it cannot be written."""
+    mine = _sign_of(application, run_id)
     try:
-        folder.write_note(_sign_of(application), run_id)
+        folder.write_note(mine, owner)
     except OSError as error:
         found = _said_of(folder, error)
         raise StateError(f"{setting} {folder.uri} cannot be written: {found}", write_advice(error)) from None
+    with suppress(OSError):  # the next start deletes what stays
+        for name in folder.list(_signs_of(application)):
+            if name != mine and _note_in(folder, name) == owner:
+                folder.delete(name)
+
+
+def _note_in(folder: StateFiles, name: str) -> str:
+    try:
+        return folder.note(name)
+    except OSError:  # of an application on another system, say, which another user runs
+        return ""
 
 
 def _said_of(files: StateFiles, error: OSError) -> str:
@@ -133,9 +148,9 @@ def _said_of(files: StateFiles, error: OSError) -> str:
     return str(error) if local is None else write_refusal(error, local)
 
 
-def sign_in(folder: StateFiles, application: str) -> str:
-    """The run whose sign a folder has; empty without one. `OSError` where that cannot be read."""
-    return folder.note(_sign_of(application))
+def is_signed(folder: StateFiles, application: str, run_id: str) -> bool:
+    """Whether a folder has the sign of the run. `OSError` where that cannot be read."""
+    return folder.note(_sign_of(application, run_id)) != ""
 
 
 def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, in_group: bool = False) -> None:
@@ -144,19 +159,23 @@ def check_sign(files: StateFiles, application: str, run_id: str, host: str, *, i
     alone, group = ("the driver", "the driver and all workers"), ("the leader of the group", "all processors")
     signer, users = group if in_group else alone
     try:
-        found = sign_in(files, application)
+        is_shared = is_signed(files, application, run_id)
     except OSError as error:
         reason = _said_of(files, error)
         raise UnavailableError(
             f"state_uri {files.uri} cannot be read on host {host}: {reason}",
             f"set `state_uri` to a folder that {users} share, and may read and write",
         ) from None
-    if found != run_id:
+    if not is_shared:
         raise StateError(
             f"state_uri {files.uri}: on host {host} this is not the folder that {signer} writes to",
             f"set `state_uri` to a folder that {users} share",
         )
 
 
-def _sign_of(application: str) -> str:
-    return f".run-of-{application}"
+def _signs_of(application: str) -> str:
+    return f".runs-of-{application}"
+
+
+def _sign_of(application: str, run_id: str) -> str:
+    return f"{_signs_of(application)}/{run_id}"

@@ -149,7 +149,7 @@ def _restored_here(works: Sequence[RestoreWork]) -> list[bytes]:
 class NoStatePlace:
     """Of an application without state."""
 
-    def sign(self, run_id: str) -> None:
+    def sign(self, run_id: str, state_id: str) -> None:
         """Nothing is kept."""
 
     def check(self, run_id: str) -> None:
@@ -163,8 +163,8 @@ class StateFolder:
     application: str
     uri: str
 
-    def sign(self, run_id: str) -> None:
-        sign(StateFiles(self.uri), self.application, run_id)
+    def sign(self, run_id: str, state_id: str) -> None:
+        sign(StateFiles(self.uri), self.application, run_id, state_id)
 
     def check(self, run_id: str) -> None:
         check_sign(StateFiles(self.uri), self.application, run_id, socket.gethostname(), in_group=True)

@@ -21,6 +21,7 @@ from headrace.driver.cluster_view import ClusterView
 from headrace.driver.holding import kept, take_application
 from headrace.driver.job import Job, LaunchedJob
 from headrace.driver.job_preparer import JobPreparer
+from headrace.driver.maintenance.state_notes import StateNotes
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
@@ -111,10 +112,12 @@ def launched(
         lease = partial(_lease, run_id)
         epochs = [take_application(store, lease(), _now_us())]
         closers.append(lambda: store.release(epochs[-1]))
+        files = StateFiles(state_uri)
         if engine.driver_address is not None:
             with kept(store, epochs[-1], _now_us):
-                engine.wait_for_workers(signed_check(app.name, config, run_id, stateful), log)
-        files = StateFiles(state_uri)
+                notes = StateNotes(files, app.name, system.metadata_store(app.name))
+                state_id = notes.id_given(store, epochs[-1]) if stateful else None
+                engine.wait_for_workers(signed_check(app.name, config, run_id, state_id), log)
         # Signals to workers: by files where they run on this machine, else over TCP.
         address, control = engine.driver_address, _round_control(engine, config, app.name)
         closers.insert(0, control.close)

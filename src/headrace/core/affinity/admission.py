@@ -38,8 +38,8 @@ _ADVICE = (
 class WorkerAnswer:
     """What a worker process says of the machine that it is on. `location`: by the machine's disk; `location_error`: why that is
     not known. `versions`: of Headrace, PySpark and Python. `store_error`: why `local_store_dir` cannot be used there, and
-    `store_file_system` its type. `state_sign` and `log_sign`: what the driver's signs say there, empty where there are none,
-    and `state_error` why the state cannot be read."""
+    `store_file_system` its type. `is_state_signed`, `is_log_signed`: whether the sign of the driver's run is there, and
+    `state_error` why the state cannot be read."""
 
     host: str
     location: str = ""
@@ -47,9 +47,9 @@ class WorkerAnswer:
     versions: Mapping[str, str] = field(default_factory=dict)
     store_error: str = ""
     store_file_system: str = ""
-    state_sign: str = ""
+    is_state_signed: bool = False
     state_error: str = ""
-    log_sign: str = ""
+    is_log_signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ Verdict = Admitted | Rejected
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What an application asks of each executor. `run_id`: what the driver's signs say. `location_id`: how an executor knows
+    """What an application asks of each executor. `run_id`: whose signs it is to find. `location_id`: how an executor knows
     where it is, as configured. `state_uri`, `log_folder`: None where it has no state, and where its system is no log."""
 
     application: str
@@ -116,7 +116,7 @@ class Admission:
             )
         if answer.state_error:
             yield f"state_uri {self.state_uri} cannot be read: {answer.state_error}: give executors access to it"
-        elif answer.state_sign != self.run_id:
+        elif not answer.is_state_signed:
             yield (
                 f"state_uri {self.state_uri} is not the folder that the driver writes to: set `state_uri` to a folder that the "
                 "driver and all executors share"
@@ -124,7 +124,7 @@ class Admission:
         yield from self._log_reasons(answer)
 
     def _log_reasons(self, answer: WorkerAnswer) -> Iterator[str]:
-        if self.log_folder is not None and answer.log_sign != self.run_id:
+        if self.log_folder is not None and not answer.is_log_signed:
             yield (
                 f"system log:{self.log_folder} is not the folder that the driver has: an embedded log runs on a cluster only "
                 "in a folder that the driver and all executors share; use Kafka"

@@ -90,13 +90,14 @@ class GroupCoordinator:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def begin(self, lease: DriverLease, sign: Callable[[], None], *, followed_s: float) -> None:
-        """Take the application, with the grants that are in force. `sign`: has the state's folder say that it is of this run,
-        before others hear of the run. Where the plan in force was not made, or found to fit, in this run by one with the code
-        of this leader, its first plan is as that of a start. `followed_s`: for how long it was registered while another led."""
+    def begin(self, lease: DriverLease, sign: Callable[[str], None], *, followed_s: float) -> None:
+        """Take the application, with the grants that are in force. `sign`: has the folder of the state with this id
+        say that it is of this run, before others hear of the run. Where the plan in force was not made, or found to fit, in this
+        run by one with the code of this leader, its first plan is as that of a start. `followed_s`: for how long it was
+        registered while another led."""
         self._followed_s = followed_s
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
-        sign()
+        self._maintenance.sign(self._epoch, sign)
         self._has_planned = self._plans.origin() == self._own_origin and self._store.job_model() is not None
         self._say(f"this processor leads the group, under epoch {self._epoch}")
         self._maintenance.leave_note(self._epoch)

@@ -296,10 +296,10 @@ class GroupJob(RunningJob):
             self._launched.state_place.check(run_id)
             self._signed_run = run_id
 
-    def _sign_state_place(self, run_id: str) -> None:
+    def _sign_state_place(self, run_id: str, state_id: str) -> None:
         """Of a run that this processor begins; of one that it leads on it has found the sign."""
         if run_id != self._signed_run:
-            self._launched.state_place.sign(run_id)
+            self._launched.state_place.sign(run_id, state_id)
             self._signed_run = run_id
 
     def _is_begun(self, coordinator: GroupCoordinator, run_id: str) -> bool:

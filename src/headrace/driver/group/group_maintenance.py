@@ -43,14 +43,22 @@ class GroupMaintenance:
         self._has_leftovers = False
         self._replaced = frozenset[str]()  # state files that are to be deleted, unless a version names them
 
+    def sign(self, epoch: int, sign: Callable[[str], None]) -> None:
+        """Have `sign` leave the sign of the run for the application's state, whose id it is called with."""
+        if self._has_state():
+            sign(self._notes.id_given(self._backend.store, epoch))
+
     def leave_note(self, epoch: int) -> None:
         """Say whose the state files are, before any processor of this leadership writes one; see `StateNotes.leave`.
         `UnavailableError` where their folder does not answer."""
-        if any(map(has_state, sub_topologies_of(self._plans.planner.topology))):
+        if self._has_state():
             try:
                 self._notes.leave(self._backend.store, epoch, lambda: self._garbage().named())
             except OSError as error:
                 raise UnavailableError(f"state_uri {self._files.uri} cannot be written: {error}", "it is tried again") from None
+
+    def _has_state(self) -> bool:
+        return any(map(has_state, sub_topologies_of(self._plans.planner.topology)))
 
     def begin(self, epoch: int) -> None:
         """Of a leadership that has no plan yet: delete what the runs before have left. Where that cannot be, its plan does."""

@@ -18,8 +18,8 @@ from headrace.ports.coordinator_store import JobReader
 class StatePlace(Protocol):
     """Where a processor keeps state, which is to be one place for all of them. Both raise `StateError`."""
 
-    def sign(self, run_id: str) -> None:
-        """Leave there which run works there from now on: its first leader does."""
+    def sign(self, run_id: str, state_id: str) -> None:
+        """Leave there which run of the state with this id works there from now on: its first leader does."""
 
     def check(self, run_id: str) -> None:
         """Refuse a place that has not the sign of the run."""

@@ -39,14 +39,20 @@ class StateNotes:
     def leave(self, store: CoordinatorStore, epoch: int, named: Callable[[], Collection[str]]) -> None:
         """Leave the application's note, durably, before anything of it is written there; a warning is logged where others' are
         there, too. `FencedError` where another driver holds the application, `OSError` where the folder cannot be written."""
-        own, notes, state = self._id(), self._ids(), self.ownership(named)
-        if own is None:
-            own = uuid.uuid4().hex
-            store.write_metadata(epoch, STATE_ID, {STATE_ID: own.encode()})
-        for one in missing_notes(own, notes, state):
+        notes, state = self._ids(), self.ownership(named)
+        for one in missing_notes(self.id_given(store, epoch), notes, state):
             self._files.mark(f"{self._folder}/{one}", one)
         if not self.is_alone():
             LOG.warning("%s", self.warning())
+
+    def id_given(self, store: CoordinatorStore, epoch: int) -> str:
+        """The id of the application's state; given now where it has none. `FencedError` where another driver holds the
+        application."""
+        own = self._id()
+        if own is None:
+            own = uuid.uuid4().hex
+            store.write_metadata(epoch, STATE_ID, {STATE_ID: own.encode()})
+        return own
 
     def withdraw(self) -> None:
         """Delete the application's note: from now on its files there are what others may delete."""

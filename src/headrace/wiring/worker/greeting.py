@@ -12,7 +12,7 @@ from headrace.core.affinity.admission import Admission, WorkerAnswer
 from headrace.environment import VERSION, checked_folder
 from headrace.errors import HeadraceError
 from headrace.state_files.files import StateFiles
-from headrace.wiring.folders import sign_in
+from headrace.wiring.folders import is_signed
 from headrace.wiring.worker.location import local_folder_of, location_of
 
 _MOUNTS = "/proc/self/mountinfo"
@@ -35,11 +35,11 @@ def answer_to(admission: Admission) -> WorkerAnswer:
         location_error = f"{error.message}: {error.hint}" if error.hint else error.message
     except Exception as error:  # a user's provider
         location_error = f"location_id {admission.location_id}: {type(error).__name__}: {error}"
-    store_error, state_sign, state_error, file_system = "", "", "", ""
+    store_error, is_state_signed, state_error, file_system = "", False, "", ""
     if admission.state_uri is not None:
         store_error, file_system = _stores_there(admission.local_store_dir)
         try:
-            state_sign = sign_in(StateFiles(admission.state_uri), admission.application)
+            is_state_signed = is_signed(StateFiles(admission.state_uri), admission.application, admission.run_id)
         except (HeadraceError, OSError) as error:
             state_error = str(getattr(error, "message", error))
     return WorkerAnswer(
@@ -49,9 +49,9 @@ def answer_to(admission: Admission) -> WorkerAnswer:
         versions_here(),
         store_error,
         file_system,
-        state_sign,
+        is_state_signed,
         state_error,
-        "" if admission.log_folder is None else _log_sign(admission.log_folder, admission.application),
+        admission.log_folder is not None and _is_log_signed(admission.log_folder, admission),
     )
 
 
@@ -64,11 +64,11 @@ def _stores_there(given: str) -> tuple[str, str]:
     return "", file_system_of(folder, _mounts())
 
 
-def _log_sign(folder: str, application: str) -> str:
+def _is_log_signed(folder: str, admission: Admission) -> bool:
     try:
-        return sign_in(StateFiles(folder), application)
+        return is_signed(StateFiles(folder), admission.application, admission.run_id)
     except OSError:
-        return ""
+        return False
 
 
 def _mounts() -> str:
