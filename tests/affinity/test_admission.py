@@ -43,7 +43,11 @@ def test_other_versions_are_named_with_both_numbers(name: str) -> None:
         ({"location": "", "location_error": "location_id 'env:NODE' gives nothing: set it"}, "env:NODE", "set it"),
         ({"store_error": "folder /var/stores cannot be written: read-only"}, "read-only", "another local_store_dir"),
         ({"store_file_system": "nfs4"}, "is on a network file system (nfs4)", "a disk of the machine"),
-        ({"is_state_signed": False}, "state_uri /shared/state is not the folder that the driver writes to", "all executors share"),
+        (
+            {"is_state_signed": False},
+            "state_uri /shared/state is not the folder that the driver writes to",
+            "all executors share",
+        ),
         ({"is_state_signed": False, "state_error": "access denied"}, "cannot be read: access denied", "give executors access"),
     ],
 )

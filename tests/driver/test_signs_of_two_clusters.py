@@ -1,4 +1,4 @@
-"""Two clusters run an application of one name, each on its own system, with one `state_uri`: each is known there by its sign."""
+"""Two clusters run an application of one name, each on a system of its own, with one `state_uri`: each finds its own sign."""
 
 from __future__ import annotations
 

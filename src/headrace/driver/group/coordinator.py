@@ -91,9 +91,9 @@ class GroupCoordinator:
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def begin(self, lease: DriverLease, sign: Callable[[str], None], *, followed_s: float) -> None:
-        """Take the application, with the grants that are in force. `sign`: has the folder of the state with this id
-        say that it is of this run, before others hear of the run. Where the plan in force was not made, or found to fit, in this
-        run by one with the code of this leader, its first plan is as that of a start. `followed_s`: for how long it was
+        """Take the application, with the grants that are in force. `sign`: has the folder of the state with this
+        id say that it is of this run, before others hear of the run. Where the plan in force was not made, or found to fit, in
+        this run by one with the code of this leader, its first plan is as that of a start. `followed_s`: for how long it was
         registered while another led."""
         self._followed_s = followed_s
         self._epoch = self._store.acquire(lease, self._pace.clock_us(), for_group=True)
