@@ -413,6 +413,69 @@ def test_another_plan_ends_what_is_under_way_and_so_does_the_end_of_the_job(rest
     assert not one.waiting("source").lanes, "nothing is begun any more"
 
 
+@pytest.mark.parametrize("unheard", [{0: RestoreAnswer(elsewhere="west")}, {}], ids=["answered elsewhere", "no answer"])
+def test_an_end_that_was_not_heard_at_home_is_requested_again(restoration: Make, unheard: dict[int, RestoreAnswer]) -> None:
+    workers = Workers(east=1)
+    workers.answers = dict.fromkeys(range(3), RestoreAnswer())
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: (0, True) in workers.asked_lanes())
+    workers.answers = unheard
+    one.begin(2)
+    for _ in range(3):
+        until(lambda: (0, False) in workers.asked_lanes())
+    workers.answers = dict.fromkeys(range(3), RestoreAnswer())
+    request(one, 1)
+    until(lambda: workers.asked_lanes() == {(1, True)})
+
+
+def test_a_task_in_another_lane_waits_for_the_end_of_the_process_that_has_its_store(restoration: Make) -> None:
+    workers = Workers(east=2)
+    workers.answers = dict.fromkeys(range(3), RestoreAnswer())
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: (0, True) in workers.asked_lanes())
+    workers.answers[0] = RestoreAnswer(elsewhere="west")  # each worker at home is busy
+    one.begin(2)
+    one.request(("source", 1), "east", {TASKS[0]: HEADS[TASKS[0]]}, {str(TASKS[0]): 1_000})
+    request(one, 2)  # of another task
+    until(lambda: (0, False) in workers.asked_lanes())
+    until(lambda: workers.asked.count((0, False)) > 3)
+    assert workers.asked_lanes() == {(0, False), (2, True)}
+    assert set(one.waiting("source").lanes) == {1, 2}
+    workers.answers[0] = RestoreAnswer()
+    until(lambda: workers.asked_lanes() == {(1, True), (2, True)})
+
+
+def test_an_end_is_requested_for_no_longer_than_such_a_process_lives(
+    restoration: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restoration, "LEASE_S", 0.1)
+    workers = Workers(east=1)
+    workers.answers = {0: RestoreAnswer(), 1: RestoreAnswer()}
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: (0, True) in workers.asked_lanes())
+    workers.answers[0] = RestoreAnswer(elsewhere="west")
+    one.begin(2)
+    one.request(("source", 1), "east", {TASKS[0]: HEADS[TASKS[0]]}, {str(TASKS[0]): 1_000})
+    until(lambda: workers.asked_lanes() == {(1, True)})
+
+
+def test_a_job_that_ends_requests_the_end_once(restoration: Make) -> None:
+    """Its workers end with it."""
+    workers = Workers(east=1)
+    workers.answers[0] = RestoreAnswer()
+    one = restoration(workers)
+    request(one, 0)
+    until(lambda: (0, True) in workers.asked_lanes())
+    workers.answers[0] = RestoreAnswer(elsewhere="west")
+    one.close()
+    asked = workers.asked.count((0, False))
+    time.sleep(0.1)
+    assert 0 < asked == workers.asked.count((0, False))
+
+
 def test_what_comes_with_a_plan_sits_out_until_a_worker_has_looked(restoration: Make) -> None:
     workers = Workers(east=2)
     one = restoration(workers)

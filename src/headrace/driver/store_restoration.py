@@ -2,6 +2,7 @@
 
 A container declines where its stores lack much: these tasks sit out until they are there. A worker at its location starts a
 process for them and is asked again twice a second how far that is, by a thread for each location: rounds never wait for it.
+What a plan ends is requested until a worker there has heard it: its process has stores that may be another lane's by then.
 Tasks that a plan brings to a location sit out from its beginning, until a worker there has looked at their stores. What cannot
 be restored so is tried in a round, which then fails with the store's own error."""
 
@@ -22,7 +23,7 @@ from headrace.core.affinity.arrivals import Arrival
 from headrace.core.affinity.sitting_out import LaneProgress, TaskProgress, WaitingStores, under_way
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.exchange.engine import EngineFailure, RestoreWork
-from headrace.exchange.store_restoring import RestoreAnswer, StoresToRestore, decoded_answer, encoded_stores_to_restore
+from headrace.exchange.store_restoring import LEASE_S, RestoreAnswer, StoresToRestore, decoded_answer, encoded_stores_to_restore
 from headrace.model.checkpoint import Head
 from headrace.model.tasks import TaskName
 
@@ -57,10 +58,18 @@ class _LaneRestore:
     process_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What is to end at a location, and until when it may be under way there, as no worker was asked about it since."""
+
+    asked: StoresToRestore
+    until_s: float
+
+
 @dataclass(slots=True)
 class _Location:
     lanes: dict[Lane, _LaneRestore] = field(default_factory=dict)  # in the order in which they came
-    ending: list[StoresToRestore] = field(default_factory=list)
+    ending: list[_End] = field(default_factory=list)  # what no worker there has heard yet
     thread: threading.Thread | None = None
 
 
@@ -114,8 +123,10 @@ class StoreRestoration:
             thread.join(max(0.0, until_s - time.monotonic()))
 
     def _end_all(self) -> None:
+        until_s = time.monotonic() + LEASE_S
         for location in self._locations.values():
-            location.ending += [structs.replace(one.asked, is_wanted=False) for one in location.lanes.values() if one.is_begun]
+            begun = [structs.replace(one.asked, is_wanted=False) for one in location.lanes.values() if one.is_begun]
+            location.ending += [_End(asked, until_s) for asked in begun]
             location.lanes.clear()
         self._looks.set()
 
@@ -200,20 +211,31 @@ class StoreRestoration:
             self._looks.clear()
             slots = self._present().get(name, 0)
             with self._lock:
-                ending, here.ending = here.ending, []
-                if not (ending or here.lanes):
+                here.ending = [end for end in here.ending if end.until_s > time.monotonic()]
+                if not (here.ending or here.lanes):
                     here.thread = None
                     return
-                lanes = under_way(list(here.lanes), slots) if slots else ()
-                asked = {lane: here.lanes[lane] for lane in lanes}
-                for one in asked.values():
-                    one.is_begun = True
-            answers = self._answers(name, [*ending, *(one.asked for one in asked.values())])
+                ending = list(here.ending) if slots or self._is_closed else []
+                asked = self._begun(here, slots) if slots else {}
+            answers = self._answers(name, [*(end.asked for end in ending), *(one.asked for one in asked.values())])
             with self._lock:
+                heard = [end for end, answer in zip(ending, answers, strict=False) if answer.elsewhere is None]
+                done = ending if self._is_closed else heard  # a job that ends says it once: its workers end, too
+                here.ending = [end for end in here.ending if end not in done]
                 for (lane, one), answer in zip(asked.items(), answers[len(ending) :], strict=False):
                     if here.lanes.get(lane) is one:  # else another plan is in force
                         self._hear(here, lane, one, answer)
             self._looks.wait(ASK_S)
+
+    def _begun(self, here: _Location, slots: int) -> dict[Lane, _LaneRestore]:
+        """The lanes that are restored now, under the lock. One that has a task of a process that is to end waits for that: the
+        process has the task's store."""
+        held = {task for end in here.ending for task in end.asked.heads}
+        lanes = {lane: here.lanes[lane] for lane in under_way(list(here.lanes), slots)}
+        begun = {lane: one for lane, one in lanes.items() if held.isdisjoint(one.asked.heads)}
+        for one in begun.values():
+            one.is_begun = True
+        return begun
 
     def _answers(self, location: str, asked: Sequence[StoresToRestore]) -> list[RestoreAnswer]:
         works = [RestoreWork(location, encoded_stores_to_restore(one)) for one in asked]

@@ -11,6 +11,8 @@ import msgspec
 
 from headrace.model.checkpoint import Head
 
+LEASE_S = 60.0  # a process that was not asked about for so long ends: its driver has ended, or has no worker free
+
 
 class StoresToRestore(msgspec.Struct, frozen=True):
     """The stores of the tasks of one container: `heads` by task. `location`: where these are to be; the rest as in

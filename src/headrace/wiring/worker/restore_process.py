@@ -17,7 +17,7 @@ from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.lmdb import prepare_task_store
 from headrace.adapters.lmdb.building import BuildProgress
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.store_restoring import RestoreAnswer, RestoredStore, StoresToRestore, decoded_stores_to_restore
+from headrace.exchange.store_restoring import LEASE_S, RestoreAnswer, RestoredStore, StoresToRestore, decoded_stores_to_restore
 from headrace.exchange.texts import first_line_of
 from headrace.model.tasks import TaskName
 from headrace.state_files.files import StateFiles, task_folder_of
@@ -26,7 +26,6 @@ from headrace.wiring.worker.restore_folder import RestoreFolder
 
 NICENESS = 10  # the rounds come first
 WATCH_S, SAY_S = 0.1, 0.2
-LEASE_S = 60.0  # a driver that asks no more for so long has ended, or has no worker free
 
 
 def restore_what_is_read(source: BinaryIO, parent: int) -> None:
