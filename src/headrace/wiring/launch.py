@@ -21,7 +21,7 @@ from headrace.driver.cluster_view import ClusterView
 from headrace.driver.holding import kept, take_application
 from headrace.driver.job import Job, LaunchedJob
 from headrace.driver.job_preparer import JobPreparer
-from headrace.driver.maintenance.state_notes import StateNotes
+from headrace.driver.maintenance.state_notes import given_state_id
 from headrace.driver.maintenance.store_retention import StoreRetention
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.job_planner import JobPlanner, check_before_engine
@@ -112,11 +112,9 @@ def launched(
         lease = partial(_lease, run_id)
         epochs = [take_application(store, lease(), _now_us())]
         closers.append(lambda: store.release(epochs[-1]))
-        files = StateFiles(state_uri)
         if engine.driver_address is not None:
             with kept(store, epochs[-1], _now_us):
-                notes = StateNotes(files, app.name, system.metadata_store(app.name))
-                state_id = notes.id_given(store, epochs[-1]) if stateful else None
+                state_id = given_state_id(store, epochs[-1], system.metadata_store(app.name)) if stateful else None
                 engine.wait_for_workers(signed_check(app.name, config, run_id, state_id), log)
         # Signals to workers: by files where they run on this machine, else over TCP.
         address, control = engine.driver_address, _round_control(engine, config, app.name)
@@ -140,7 +138,7 @@ def launched(
             system, store, processor_store, engine, elsewhere, builder, cluster, restoration, retention, exports=exports
         )
         planner = JobPlanner(topology, sides, config, backend, log, resolve if has_patterns(declared) else None)
-        preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
+        preparer = JobPreparer(planner, StateFiles(state_uri), paths, _now_us if clock_us is None else clock_us)
         prepared = _first_plan(preparer, epochs, lambda: take_application(store, lease(), _now_us()))
         closers.pop()  # from here on the runner of the rounds gives the application back
         if stateful:  # on other machines while there are workers to do it

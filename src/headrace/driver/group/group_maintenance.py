@@ -13,7 +13,7 @@ from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.group.group_planner import GroupPlanner
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.maintenance.state_garbage import StateGarbage
-from headrace.driver.maintenance.state_notes import StateNotes
+from headrace.driver.maintenance.state_notes import StateNotes, given_state_id
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.errors import UnavailableError
@@ -46,7 +46,7 @@ class GroupMaintenance:
     def sign(self, epoch: int, sign: Callable[[str], None]) -> None:
         """Have `sign` leave the sign of the run for the application's state, whose id it is called with."""
         if self._has_state():
-            sign(self._notes.id_given(self._backend.store, epoch))
+            sign(given_state_id(self._backend.store, epoch, self._backend.system.metadata_store(self._application)))
 
     def leave_note(self, epoch: int) -> None:
         """Say whose the state files are, before any processor of this leadership writes one; see `StateNotes.leave`.

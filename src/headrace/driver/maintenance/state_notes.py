@@ -15,6 +15,16 @@ from headrace.state_files.files import StateFiles
 LOG = logging.getLogger("headrace.job")
 
 
+def given_state_id(store: CoordinatorStore, epoch: int, metadata: MetadataStore) -> str:
+    """The id of an application's state, which is given now where it has none. `FencedError` where another driver holds the
+    application."""
+    found = state_id_of(metadata)
+    if found is None:
+        found = uuid.uuid4().hex
+        store.write_metadata(epoch, STATE_ID, {STATE_ID: found.encode()})
+    return found
+
+
 class StateNotes:
     """Those of one application's name. `metadata`: of the application that looks. A note is a file whose name is the id of a
     state, in a folder of the notes alone: two that are left at once are both there."""
@@ -40,19 +50,10 @@ class StateNotes:
         """Leave the application's note, durably, before anything of it is written there; a warning is logged where others' are
         there, too. `FencedError` where another driver holds the application, `OSError` where the folder cannot be written."""
         notes, state = self._ids(), self.ownership(named)
-        for one in missing_notes(self.id_given(store, epoch), notes, state):
+        for one in missing_notes(given_state_id(store, epoch, self._metadata), notes, state):
             self._files.mark(f"{self._folder}/{one}", one)
         if not self.is_alone():
             LOG.warning("%s", self.warning())
-
-    def id_given(self, store: CoordinatorStore, epoch: int) -> str:
-        """The id of the application's state; given now where it has none. `FencedError` where another driver holds the
-        application."""
-        own = self._id()
-        if own is None:
-            own = uuid.uuid4().hex
-            store.write_metadata(epoch, STATE_ID, {STATE_ID: own.encode()})
-        return own
 
     def withdraw(self) -> None:
         """Delete the application's note: from now on its files there are what others may delete."""
