@@ -40,8 +40,9 @@ class Cluster(LocatedEngine):
 class Words:
     """The application on one of the systems, with the local stores of its own cluster."""
 
-    def __init__(self, folder: Path, log: str) -> None:
-        self.system, self._stores, self.uri = f"log:{folder / log}", str(folder / f"{log}-stores"), str(folder / "state")
+    def __init__(self, folder: Path, name: str, system: str = "") -> None:
+        self.system, self.uri = system or f"log:{folder / name}", str(folder / "state")
+        self._stores = str(folder / f"{name}-stores")
         self.cluster, self.sent = Cluster(), 0
         with hr.open_system(self.system) as system:
             system.create_stream("in", 1)
@@ -109,6 +110,20 @@ def test_a_start_deletes_the_sign_of_the_run_before_and_leaves_that_of_the_other
         (mine,) = first.signs() - {others}
         assert mine not in seen and others in first.signs()
         seen.add(mine)
+
+
+@pytest.mark.kafka
+def test_a_first_run_on_kafka_signs_for_the_state_that_its_note_names(
+    tmp_path: Path, request: pytest.FixtureRequest, systems: tuple[Words, Words]
+) -> None:
+    words = Words(tmp_path, "kafka", f"kafka://{request.getfixturevalue('kafka_server').bootstrap}")
+    seen = set[str]()
+    for _ in range(2):
+        words.start("caught-up").wait(60)
+        ((sign,), (note,)) = words.signs(), StateFiles(words.uri).list(f".states-of-{NAME}")
+        assert StateFiles(words.uri).note(sign) == StateFiles(words.uri).note(note)
+        seen |= {sign, note}
+    assert len(seen) == 3, "two runs of one state"
 
 
 def test_a_processor_joins_its_group_when_that_of_another_system_has_begun_a_run_since(tmp_path: Path) -> None:
