@@ -102,6 +102,13 @@ def test_other_settings_reach_both_clients_each_in_its_spelling() -> None:
     AdminClient({**connection.client, "log_level": 0})
 
 
+def test_each_job_of_a_process_has_readers_of_its_own() -> None:
+    """Executors would give it what they have fetched for the job before, of a topic that was deleted and recreated since."""
+    groups = {connection_of(URL, {}).spark_options["kafka.group.id"] for _ in range(3)}
+    assert len(groups) == 3
+    assert all(group.startswith("headrace-readers-") for group in groups)
+
+
 class TestServers:
     @pytest.mark.parametrize("servers", ["a:9092", "a:9092,b:9093", "[::1]:9092", "10.0.0.1:1"])
     def test_one_or_several(self, servers: str) -> None:
@@ -131,7 +138,7 @@ class TestMechanisms:
         connection = connection_of(URL, {"client.rack": "r1", "fetch.max.bytes": "9", "topic.retention.ms": "5"})
         assert connection.client == {"bootstrap.servers": "a:9092,b:9093", "client.rack": "r1"}
         options = dict(connection.spark_options)
-        assert options.pop("kafka.group.id").startswith("headrace-readers")
+        assert options.pop("kafka.group.id").startswith("headrace-readers-")
         assert options == {
             "kafka.bootstrap.servers": "a:9092,b:9093",
             "kafka.client.rack": "r1",

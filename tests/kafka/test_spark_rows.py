@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +21,7 @@ from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
 from kafka.clients import QUIET, WAIT_S
 from support import broker
-from support.world import Place, World, caught_up_on_spark, waited
+from support.world import Place, World, caught_up_on_spark, source_of, waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 START_MS = int(time.time() * 1000) - 3_600_000  # a broker deletes what is older than its retention, by the time of records
@@ -61,6 +63,15 @@ class Copied(World):
 
     def run(self, app: hr.App) -> Any:
         return caught_up_on_spark(app)
+
+    @contextmanager
+    def running_on_spark(self, app: hr.App) -> Iterator[Any]:
+        job = app.start()
+        try:
+            yield job
+        finally:
+            job.stop()
+        job.wait()
 
     def rows(self, stream: str) -> dict[int, list[Row]]:
         # A job has ended once its last transaction is decided; the broker shows it a moment later.
@@ -187,6 +198,24 @@ def test_what_a_reader_finds_gone_is_named_or_passed_over(
     assert status["counters"]["lost_offsets"] == 1
     world.expected[0].pop(0)
     assert in_order(world.rows(f"{world.name}-copy")) == in_order(world.expected)
+
+
+def test_a_later_job_of_this_process_reads_the_topic_that_was_recreated(world: Copied, spark_reads: None) -> None:
+    """Executors fetch ahead of a round's end, and keep that for the next reader of a topic of this name."""
+    world.make()
+    world.transact([(0, b"k", b"old", [])] * 2_000)
+    first = world.app("first", max_records_per_round=500, trigger_interval_ms=60_000, max_bytes_per_round=10**9)
+    first.stream(world.topic, value=hr.String()).to(f"{world.name}-old")
+    with world.running_on_spark(first) as job:
+        waited(lambda: source_of(job)["records"] >= 500, job)
+    assert len(list(world.system.consume(f"{world.name}-old"))) == 500
+    world.system.delete_stream(world.topic)
+    world.make()
+    world.transact([(0, b"k", b"new", [])] * 2_000)
+    second = world.app("second", max_records_per_round=500, max_bytes_per_round=10**9)
+    second.stream(world.topic, value=hr.String()).to(f"{world.name}-new")
+    world.run(second)
+    assert Counter(record.value for record in world.system.consume(f"{world.name}-new")) == {b"new": 2_000}
 
 
 @pytest.mark.parametrize("by", ["expression", "function"])

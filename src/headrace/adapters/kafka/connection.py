@@ -6,7 +6,6 @@ here of what is given. What neither knows, librdkafka refuses by name.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -132,7 +131,7 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
         _add_certificates(given, client, java)
     secrets = [*secret_values(given), *secret_values(java), *map(_escaped, secret_values(given))]
     options = {f"kafka.{name}": value for name, value in java.items()}
-    options["kafka.group.id"] = _readers_group(options)
+    options["kafka.group.id"] = _readers_group()
     return Connection(
         servers,
         client,
@@ -164,15 +163,12 @@ def _check(given: Mapping[str, str], protocol: str) -> None:
             )
 
 
-_SALT = os.urandom(16)  # the name that is made of settings tells nothing of a password in them
-
-
-def _readers_group(options: Mapping[str, str]) -> str:
-    """The group id of Spark's readers, which join no group: executors keep consumers by it. Without one they build a
-    consumer for every read. And they refuse one of the same topic and group with other settings: another broker, or another
-    user's."""
-    text = "\n".join(f"{name}={value}" for name, value in sorted(options.items()))
-    return f"headrace-readers-{hashlib.blake2b(text.encode(), key=_SALT, digest_size=6).hexdigest()}"
+def _readers_group() -> str:
+    """The group id of Spark's readers, which join no group: executors keep consumers by it, and build one for every read where
+    there is none. Each connection has another: with a consumer they keep the records that it has fetched ahead, and know a
+    topic by its name only. Under the same id a job would get those of a topic that was deleted and recreated since an earlier
+    job of this process. Nor may one id be of two brokers or users: executors refuse it with other settings."""
+    return f"headrace-readers-{os.urandom(6).hex()}"
 
 
 def _number(given: Mapping[str, str], name: str, default: int | None, least: int = 1) -> int | None:
