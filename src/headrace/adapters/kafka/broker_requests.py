@@ -87,7 +87,8 @@ class BrokerRequests:
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
-        settings |= {"error_cb": self._heard, "logger": CLIENT_LOG}
+        # By default brokers may create a topic that is only looked up, such as one that was just deleted.
+        settings |= {"allow.auto.create.topics": False, "error_cb": self._heard, "logger": CLIENT_LOG}
         try:
             return AdminClient(settings)
         except KafkaException as error:

@@ -81,7 +81,7 @@ def _unaware(admin: Admin, topic: str, partitions: int, aware: set[int]) -> list
         address = f"{listed.brokers[number].host}:{listed.brokers[number].port}"
         # what is wrong with one broker shows in that it does not answer
         settings: dict[str, Any] = {"bootstrap.servers": address, "error_cb": lambda _: None, "logger": CLIENT_LOG}
-        client = AdminClient({**quiet(admin.connection.client), **settings})
+        client = AdminClient({**quiet(admin.connection.client), **settings, "allow.auto.create.topics": False})
         with suppress(KafkaException):  # it may be about to leave the cluster: the next look asks which brokers there are
             look(client.list_topics(topic, timeout=_ANSWER_S), number)
     return sorted(set(listed.brokers) - aware)

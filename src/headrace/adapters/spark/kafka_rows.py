@@ -20,6 +20,7 @@ from headrace.exchange.messages import RAW
 
 ROW_COLUMNS = f"endpoint int, ssp int, offset bigint, timestamp_us bigint, headers {HEADERS}, key binary, value binary"
 DEFAULTS: Mapping[str, str] = {
+    "kafka.allow.auto.create.topics": "false",  # Java's consumer would have brokers create a topic again that was just deleted
     "kafka.isolation.level": "read_committed",
     # A reader that comes back to a partition's end waits for the answer to the fetch that it left open there.
     "kafka.fetch.max.wait.ms": "20",
