@@ -6,13 +6,18 @@ import ast
 import uuid
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace as hr
 from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import checkpoint_topic, entry_key, is_own_key, metadata_topic, name_of
+from headrace.adapters.kafka.topic_owners import TopicOwner, TopicOwners
 from headrace.codec import job_records
 from headrace.codec.job_records import NAMESPACES, PARTITION_CHECKS, SCALES, STOPS
 from headrace.errors import IncompatibleChangeError
+from headrace.model.commits import DriverLease
+from kafka.clients import QUIET, WAIT_S
 from project.test_structure import TREES
 from support.broker import read_topic
 from support.fixtures import only_on
@@ -54,6 +59,60 @@ def test_a_users_own_topics_with_such_names_are_streams_like_any_other(
     with pytest.raises(IncompatibleChangeError, match=f"topic '{user}-metadata' exists, and is not the bookkeeping"):
         run(user)
     assert system.describe_stream(f"{user}-metadata").internal_of is None
+
+
+def counting(world: World, application: str) -> hr.App:
+    app = world.app(application)
+    app.stream(world.stream("in"), key=hr.String()).group_by_key().count(store="counts").to_stream().to(f"{application}-out")
+    return app
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_users_topic_that_is_named_as_the_checkpoints_are_is_refused_and_stays_as_it_is(world: World, partitions: int) -> None:
+    theirs = checkpoint_topic(world.name)
+    world.system.create_stream(world.stream("in"), 1)
+    world.system.create_stream(theirs, partitions)
+    world.system.produce(theirs, [(b"model-%d" % number, b"weights") for number in range(20)])
+    before = read_topic(world.settings, theirs)
+    with pytest.raises(IncompatibleChangeError, match=f"topic '{theirs}' exists, and is not the bookkeeping"):
+        caught_up(counting(world, world.name))
+    with pytest.raises(IncompatibleChangeError, match=f"topic '{theirs}' exists"):
+        world.system.metadata_store(world.name).request(STOPS, b"{}")
+    assert read_topic(world.settings, theirs) == before
+    assert metadata_topic(world.name) not in {stream.name for stream in world.system.streams()}
+
+
+@pytest.mark.parametrize("suffix", ["metadata", "checkpoints"])
+def test_the_topics_of_a_start_that_was_killed_while_it_made_them_are_used(world: World, suffix: str) -> None:
+    world.system.create_stream(world.stream("in"), 1)
+    admin = AdminClient({**world.settings, **QUIET})
+    topic = NewTopic(f"{world.name}-{suffix}", 1, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])[topic.topic].result(WAIT_S)
+    caught_up(counting(world, world.name))
+    caught_up(counting(world, world.name))
+    assert world.checkpoints()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_own_checkpoints_are_known_after_runs_and_after_a_reset(world: World, guarantee: str) -> None:
+    """More of them than are looked at: what a reset leaves are their deletions."""
+    world.system.create_stream(world.stream("in"), 120)
+
+    def run() -> None:
+        app = world.app(processing_guarantee=guarantee)
+        app.stream(world.stream("in"), key=hr.String()).to(world.stream("out"))
+        caught_up(app)
+        topics = {own: world.system._topics.find(own) for own in (metadata_topic(world.name), checkpoint_topic(world.name))}
+        owners = TopicOwners(world.system._admin, Deadline()).whose(list(topics.values()))
+        assert set(owners.values()) == {TopicOwner.OURS}
+
+    run()
+    run()
+    store = world.system.job_store(world.name)
+    epoch = store.acquire(DriverLease("run-1", "host-1", 17, "1@1", "boot", 0), 0)
+    store.forget(epoch)
+    store.release(epoch)
+    run()
 
 
 def written_first(world: World, part: str, keys: list[bytes]) -> str:

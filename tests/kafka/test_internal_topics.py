@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 import headrace as hr
 from headrace.driver import job as jobs
@@ -53,6 +53,22 @@ def test_settings_of_the_topics_and_those_that_users_set(world: Counting) -> Non
 def test_more_replicas_than_brokers_are_refused_by_name(world: Counting) -> None:
     with pytest.raises(ConfigError, match=rf"topic '{world.name}-\w+' cannot be created: .*[Rr]eplication factor"):
         started(world.app(**{"replication.factor": "3"}), "caught-up")
+
+
+@pytest.mark.parametrize(("suffix", "policy"), [("metadata", "delete"), ("checkpoints", "compact,delete")])
+def test_own_topics_that_lose_records_by_age_are_refused_with_the_line_that_changes_them(
+    world: Counting, suffix: str, policy: str
+) -> None:
+    """Such as ones that were made by who runs the cluster, with the cluster's defaults."""
+    topic, admin = world.stream(suffix), AdminClient({**world.settings, **QUIET})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": policy})])[topic].result(30)
+    with pytest.raises(ConfigError, match=f"topic '{topic}' has cleanup.policy={policy}, expected compact") as raised:
+        started(world.app(), "caught-up")
+    assert f"--entity-name {topic} --add-config cleanup.policy=compact" in (raised.value.hint or "")
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    world.run(world.app())
 
 
 def test_what_was_read_of_a_repartition_topic_is_purged_while_the_job_runs(

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver.planning.job_planner import create
-from headrace.errors import ConfigError, StreamExistsError
+from headrace.errors import ConfigError, InvalidNameError, StreamExistsError
 from headrace.model.streams import StreamDescription
 from support.fixtures import only_on
 from support.world import World, source_of, started
@@ -42,6 +42,30 @@ def test_more_replicas_than_brokers(world: Copying) -> None:
     words = r"cannot be created: .*factor of 3(.|\n)*there is 1 broker(.|\n)*kafka\.replication\.factor to at most 1"
     with pytest.raises(ConfigError, match=words):
         started(world.app(**{"replication.factor": "3"}), "caught-up")
+
+
+@pytest.mark.parametrize("suffix", ["metadata", "checkpoints"])
+@pytest.mark.parametrize("of", ["output", "dead letters"])
+def test_an_applications_own_bookkeeping_is_no_stream_to_write_to(world: Copying, suffix: str, of: str) -> None:
+    own = world.stream(suffix)
+    app = World.app(world, **({"dead_letter_stream": own} if of == "dead letters" else {}))
+    app.stream(world.stream("in")).filter(lambda record: True).to(own if of == "output" else world.stream("out"))
+    for _ in range(2):
+        with pytest.raises(StreamExistsError, match=f"topic '{own}' is the bookkeeping of application") as raised:
+            started(app, "caught-up")
+        assert raised.value.hint == "choose another name"
+
+
+def test_names_that_are_one_to_kafka_are_refused_with_what_to_do(world: Copying) -> None:
+    for name in (f"{world.name}.b", f"{world.name}_b"):
+        app = World.app(world, name)
+        app.stream(world.stream("in")).to(world.stream("out"))
+        if name.endswith(".b"):
+            world.run(app)
+            continue
+        with pytest.raises(InvalidNameError, match=f"topic '{name}-metadata' cannot be created: .*collides") as raised:
+            started(app, "caught-up")
+        assert "choose another name for the application" in (raised.value.hint or "")
 
 
 class Raced:

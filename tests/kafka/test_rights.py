@@ -88,11 +88,16 @@ def filled(server: KafkaServer) -> str:
     return name
 
 
-def test_the_listed_rights_are_enough(guarded: KafkaServer, tmp_path: Path) -> None:
+def test_the_listed_rights_are_enough(
+    guarded: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     name = filled(guarded)
     grant(guarded, rights_of(name))
     run(guarded, name, tmp_path)
+    caplog.clear()
     run(guarded, name, tmp_path)
+    unchecked = f"cannot check cleanup.policy of {name}-metadata and {name}-checkpoints"
+    assert [one.levelname for one in caplog.records if unchecked in one.getMessage()] == ["WARNING"]
     with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
         counts = {r.key: r.value for r in system.consume(f"{name}.out", key=hr.String(), value=hr.Long())}
     assert counts == {f"k{i}": 10 for i in range(5)}

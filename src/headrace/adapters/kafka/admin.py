@@ -13,7 +13,14 @@ from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, Offse
 
 from headrace.adapters.kafka.broker_requests import LOG, RIGHTS, SETTLES, WAIT, BrokerRequests
 from headrace.core.job_plan.growth_rules import check_expansion
-from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
+from headrace.errors import (
+    ConfigError,
+    InvalidNameError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StreamExistsError,
+    UnavailableError,
+)
 
 LOOK_S = 1.0  # for this long a look waits that is made again anyway
 BROKERS_S = 10.0  # for this long a broker that has just started may list none
@@ -71,6 +78,12 @@ class Admin(BrokerRequests):
                     raise StreamExistsError(f"topic {name!r} exists already", "choose another name, or use that one") from None
                 if code == KafkaError.INVALID_REPLICATION_FACTOR:
                     raise self._too_few_brokers(name, error.args[0]) from None
+                if code == KafkaError.TOPIC_EXCEPTION:
+                    raise InvalidNameError(
+                        f"topic {name!r} cannot be created: {error.args[0].str()}",
+                        "choose another name for the application or the stream: topics differ in more than '.' and '_', and "
+                        "their names have at most 249 characters",
+                    ) from None
                 if code in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
                     raise ConfigError(
                         f"topic {name!r} cannot be created: {error.args[0].str()}", "settings of new topics: kafka.topic.*"

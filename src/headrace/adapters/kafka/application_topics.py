@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.broker_requests import LOG
 from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
@@ -27,7 +28,7 @@ from headrace.adapters.kafka.names import (
     records_of,
 )
 from headrace.adapters.kafka.topic_owners import TopicOwner, TopicOwners
-from headrace.errors import IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError
 from headrace.ports.metadata_store import MetadataStore
 
 if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
@@ -47,6 +48,7 @@ class ApplicationTopics:
         self._connection, self._wait_s = admin.connection, admin.connection.wait_s
         self._client = quiet(self._connection.client)
         self._owners = TopicOwners(admin, deadline)
+        self._compared: set[str] = set()  # topics, by their ids, whose settings were looked at
         self._lock = threading.Lock()
         self.driven: set[str] = set()
         self._metadata: dict[str, tuple[str, CompactedTopic]] = {}  # by application the topic's id, and its reader
@@ -63,9 +65,13 @@ class ApplicationTopics:
             self._producer = None
 
     def ensure(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
-        self.is_initialized(application)
-        for name in (metadata_topic(application), checkpoint_topic(application)):
+        """Make an application's own topics, where they are not there yet. `IncompatibleChangeError` as for `is_initialized`, of
+        both; `ConfigError` for one that deletes records by age or size."""
+        names = (metadata_topic(application), checkpoint_topic(application))
+        there = [topic for topic in map(self._find, names) if topic is not None]
+        self._check_owner(application, there)  # before any is made: a plan deletes the checkpoints that it finds
+        self._check_policy(application, there)
+        for name in names:
             if self._find(name) is None:
                 try:
                     self._admin.create(name, 1, {**_OFTEN, **self._connection.topic_settings, **_COMPACTED})
@@ -77,12 +83,46 @@ class ApplicationTopics:
         topic = self._find(metadata_topic(application))
         if topic is None:
             return False
-        if self._owners.whose([topic])[topic.name] is TopicOwner.OTHERS:
-            raise IncompatibleChangeError(
-                f"topic {topic.name!r} exists, and is not the bookkeeping of application {application!r}",
-                "give the application another name, or that topic",
-            )
+        self._check_owner(application, [topic])
         return True
+
+    def bookkeeping_of(self, topic: str) -> str | None:
+        """The application that has this topic for itself; None for a stream."""
+        for own in (metadata_topic, checkpoint_topic):
+            application = topic.removesuffix(own(""))
+            if application not in ("", topic):
+                both = [metadata_topic(application), checkpoint_topic(application)]
+                return application if self._owners.found(both) else None
+        return None
+
+    def _check_owner(self, application: str, topics: Sequence[Topic]) -> None:
+        for name, owner in self._owners.whose(topics).items():
+            if owner is TopicOwner.OTHERS:
+                raise IncompatibleChangeError(
+                    f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
+                    "give the application another name, or that topic",
+                )
+
+    def _check_policy(self, application: str, topics: Sequence[Topic]) -> None:
+        """Of topics that somebody else may have made, with the settings that are the cluster's default."""
+        new = [topic.name for topic in topics if topic.id not in self._compared]
+        found = self._admin.topic_settings(new)
+        for name, settings in found.items():
+            policy = settings.get("cleanup.policy")
+            if policy not in (None, "compact"):
+                raise ConfigError(
+                    f"topic {name!r} has cleanup.policy={policy}, expected compact: the bookkeeping of application "
+                    f"{application!r} would be deleted, and it would begin again and write its outputs again",
+                    f"kafka-configs.sh --bootstrap-server {self._connection.servers} --alter --entity-type topics "
+                    f"--entity-name {name} --add-config cleanup.policy=compact",
+                )
+        if unknown := [name for name in new if "cleanup.policy" not in found.get(name, {})]:
+            LOG.warning(
+                "cannot check cleanup.policy of %s, which has to be compact: this user may not read the settings "
+                "(DESCRIBE_CONFIGS)",
+                " and ".join(unknown),
+            )
+        self._compared |= {topic.id for topic in topics}
 
     def metadata(self, application: str) -> CompactedTopic:
         """The reader of an application's metadata, shared by all who ask this system. A topic that was deleted and recreated

@@ -7,6 +7,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from headrace.adapters.kafka.compacted import CompactedTopic, OpenTransactionError
 from headrace.codec.documents import decode, decode_checkpoint
 from headrace.errors import StorageError, UnavailableError
@@ -16,6 +18,26 @@ from headrace.model.tasks import TaskName
 
 OTHERS_S = 5.0  # for so long one of a group waits for the transactions of other processors to end
 _SORT_KEY = attrgetter("sort_key")
+
+
+class _OfTask(msgspec.Struct, frozen=True):
+    wire: int
+    task: str
+
+
+def is_own_checkpoint(key: bytes | None, value: bytes) -> bool:
+    """Whether a record is the checkpoint of a task, in the form of this version or of another one.
+
+    >>> is_own_checkpoint(b"source 0", b'{"wire":3,"task":"source 0"}'), is_own_checkpoint(b"t@7", b'{"wire":1,"task":"t"}')
+    (True, True)
+    >>> is_own_checkpoint(b"model-1", b'{"wire":1,"task":"source 0"}'), is_own_checkpoint(b"model-1", b"weights")
+    (False, False)
+    """
+    try:
+        task = msgspec.json.decode(value, type=_OfTask).task.encode()
+    except msgspec.MsgspecError:
+        return False
+    return key is not None and (key == task or key.startswith(task + b"@"))
 
 
 class CheckpointTopic(CompactedTopic):

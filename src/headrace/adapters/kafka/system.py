@@ -145,6 +145,9 @@ class KafkaSystem(System):
             raise ConfigError(f"stream {name!r}: {partitions!r} partitions: expected a number of at least 1")
         found = self._topics.find(name)
         if found is not None:
+            owner = self.own_topics.bookkeeping_of(name)
+            if owner is not None:
+                raise StreamExistsError(f"topic {name!r} is the bookkeeping of application {owner!r}", "choose another name")
             raise StreamExistsError(
                 f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
             )

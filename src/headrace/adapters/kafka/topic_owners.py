@@ -2,8 +2,8 @@
 the repartition topics that applications have on record.
 
 A topic holds no mark of who made it, a user's may have such a name, and not every user may read its settings. So whose it
-is, the keys of its first records say, or of its last: a few are looked at, never a whole topic, as another application's
-may be large. All that is to be read is read at once, by one client: a cluster may have hundreds of applications.
+is, its first records say, or its last: a few are looked at, never a whole topic, as another application's may be large. All
+that is to be read is read at once, by one client: a cluster may have hundreds of applications.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.clients import quiet, reader, received
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import INTERNAL, checkpoint_topic, entries_of, entry_key, is_own_key, metadata_topic
+from headrace.adapters.kafka.stored_checkpoints import is_own_checkpoint
 from headrace.errors import UnavailableError
 
 LOG = logging.getLogger("headrace.kafka")
@@ -189,7 +190,10 @@ def _owner_by(message: Any, name: str, strange: dict[str, int]) -> TopicOwner | 
     """Whose the topic is, if that is known by this message; `strange` counts the records without our mark."""
     error = message.error()
     if error is None:
-        if is_own_key(message.key()):
+        is_of_metadata = not name.endswith(checkpoint_topic(""))
+        if not is_of_metadata and message.value() is None:  # whose it was, no record says any more: a reset leaves such ones
+            return None
+        if is_own_key(message.key()) if is_of_metadata else is_own_checkpoint(message.key(), message.value()):
             return TopicOwner.OURS
         strange[name] += 1
         return TopicOwner.OTHERS if strange[name] >= _LOOKED_AT else None
