@@ -68,7 +68,7 @@ def counting(world: World, application: str) -> hr.App:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_users_topic_that_is_named_as_the_checkpoints_are_is_refused_and_stays_as_it_is(world: World, partitions: int) -> None:
+def test_a_users_topic_that_is_named_as_checkpoints_are_is_refused_and_stays_as_it_is(world: World, partitions: int) -> None:
     theirs = checkpoint_topic(world.name)
     world.system.create_stream(world.stream("in"), 1)
     world.system.create_stream(theirs, partitions)

@@ -1,5 +1,5 @@
-"""Where brokers make a topic that a client names, as Kafka does unless it is set otherwise, one that its owner has deleted stays
-deleted: nothing that Headrace does with a topic makes one."""
+"""Where brokers make a topic that a client names, as they do by default, one that its owner has deleted stays deleted: nothing
+that Headrace does with a topic makes one."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ def test_spark_that_reads_a_topic_does_not_make_it_again(server: KafkaServer, sy
     rows = rows_of(spark, options, [InputSlice(0, topic, 0, 0, 10)])._jdf.queryExecution().toRdd()
     assert rows.getNumPartitions() == 1  # the driver has asked for the topic: what follows is the executors'
     system.delete_stream(topic)
-    with pytest.raises(Py4JJavaError, match="TimeoutException|UnknownTopic|data may have been lost"):
+    with pytest.raises(Py4JJavaError, match=r"TimeoutException|UnknownTopic|data may have been lost"):
         rows.count()
     assert not is_there(system, topic)
