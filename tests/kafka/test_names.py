@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.adapters.kafka import names
 from headrace.adapters.kafka.names import entries_of
 from headrace.errors import StorageError
+from headrace.model.names import is_name
 
 
 def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
@@ -28,6 +29,18 @@ def test_a_prefix_of_one_application_covers_no_other(other: str) -> None:
         assert not made.startswith("flight/")
     for made in (names.coordinator_group(other), names.group_of(other, "source")):
         assert not made.startswith("flight.")
+
+
+NAMES = st.from_regex(r"[a-c][a-c.-]{0,5}", fullmatch=True).filter(is_name)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, st.none() | st.integers(0, 2)), unique=True))
+def test_no_two_applications_have_one_group_though_names_have_dots(sub_topologies: list[tuple[str, str, int | None]]) -> None:
+    groups = [names.group_of(*one) for one in sub_topologies]
+    assert len(set(groups)) == len(groups)
+    for (application, *_), group in zip(sub_topologies, groups, strict=True):
+        assert group.rpartition(".")[0] == application
+        assert group != names.coordinator_group(application)
 
 
 def test_no_sub_topology_takes_the_coordinators_place() -> None:

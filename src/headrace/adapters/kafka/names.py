@@ -55,12 +55,16 @@ def lane_id(application: str, sub_topology: str, lane: int) -> str:
 
 
 def group_of(application: str, sub_topology: str, lane: int | None = None) -> str:
-    """The group of a sub-topology's positions; with `lane` that of the SSPs which other containers read as well.
+    """The group of a sub-topology's positions; with `lane` that of the SSPs which other containers read as well. The last dot
+    ends the application's name, which may have some itself: those in a sub-topology's are quoted.
 
     >>> group_of("flight", "by-carrier"), group_of("flight", "by-carrier", 2)
     ('flight.by-carrier', 'flight.by-carrier/2')
+    >>> group_of("flight", "delays.by-carrier"), group_of("flight.delays", "by-carrier")
+    ('flight.delays%2Eby-carrier', 'flight.delays.by-carrier')
     """
-    return f"{application}.{sub_topology}" if lane is None else f"{application}.{sub_topology}/{lane}"
+    group = f"{application}.{sub_topology.replace('.', '%2E')}"
+    return group if lane is None else f"{group}/{lane}"
 
 
 def entry_key(namespace: str, name: str) -> bytes:
