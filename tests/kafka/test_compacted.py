@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from headrace.adapters.kafka import compacted
@@ -169,6 +169,68 @@ def test_holes_of_compaction_are_passed(
     commit(begun(topic.topic, b"b", b"1"))
     assert late.refresh() == topic.refresh() == {b"a": b"4", b"b": b"1"}
     late.close()
+
+
+@pytest.fixture
+def trimmed(kafka_server: KafkaServer, admin: AdminClient) -> Iterator[CompactedTopic]:
+    """A topic whose oldest records are deleted, as compaction deletes what was deleted long ago: read to its end before."""
+    name, settings = f"t-{uuid.uuid4().hex[:12]}", kafka_server.client_settings()
+    admin.create_topics([NewTopic(name, 1, 1, config={"cleanup.policy": "compact,delete"})])[name].result(30)
+    topic = CompactedTopic(settings, name)
+    for key, value in [(b"gone", b"1"), (b"kept", b"1"), (b"new", b"1")]:
+        put(settings, name, key, value)
+    assert sorted(topic.refresh()) == [b"gone", b"kept", b"new"] and sorted(topic.written()) == [b"gone", b"kept", b"new"]
+    for key, value in [(b"gone", None), (b"kept", b"1"), (b"new", b"2")]:
+        put(settings, name, key, value)
+    admin.delete_records([TopicPartition(name, 0, 4)])[TopicPartition(name, 0)].result(30)
+    yield topic
+    topic.close()
+
+
+def put(settings: dict[str, str], topic: str, key: bytes, value: bytes | None) -> None:
+    producer = Producer({**settings, **QUIET})
+    producer.produce(topic, value, key, 0)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("clock", [0, 1], ids=["of this machine", "of the wall"])
+def test_behind_a_long_pause_all_is_read_again(
+    trimmed: CompactedTopic, monkeypatch: pytest.MonkeyPatch, clock: int
+) -> None:
+    assert b"gone" in trimmed.refresh(), "its deletion was not there to be read"
+    before = trimmed.refresh()
+    now = compacted._moment()
+    later = (now[0] + 3_700.0, now[1] - 3_700.0) if clock == 0 else (now[0], now[1] + 3_700.0)
+    monkeypatch.setattr(compacted, "_moment", lambda: later)
+    assert trimmed.written() == trimmed.refresh() == {b"kept": b"1", b"new": b"2"}
+    assert before == {b"gone": b"1", b"kept": b"1", b"new": b"2"}, "who has it has what it was given"
+    assert trimmed.refresh()[b"kept"] is before[b"kept"], "a value that is what it was is no news"
+
+
+def test_a_reading_from_the_beginning_that_fails_is_made_once_more(
+    kafka_server: KafkaServer, trimmed: CompactedTopic, begun: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, position = trimmed.refresh(), trimmed.looked_to()
+    open_one = begun(trimmed.topic, b"other", b"1")
+    now = compacted._moment()
+    monkeypatch.setattr(compacted, "_moment", lambda: (now[0] + 3_700.0, now[1]))
+    with pytest.raises(StorageError, match="a transaction is open"):
+        trimmed.refresh(within_s=0.3)
+    assert trimmed._values == before and trimmed._next == position
+    assert trimmed.look() == trimmed.refresh(wait=False) == {b"kept": b"1", b"new": b"2"}
+    assert trimmed.looked_to() == position
+    commit(open_one)
+    assert trimmed.refresh() == {b"kept": b"1", b"new": b"2", b"other": b"1"}
+
+
+def test_a_topic_that_was_recreated_is_an_error_behind_a_long_pause_too(
+    trimmed: CompactedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed._next += 100
+    now = compacted._moment()
+    monkeypatch.setattr(compacted, "_moment", lambda: (now[0] + 3_700.0, now[1]))
+    with pytest.raises(StorageError, match="it was recreated or truncated"):
+        trimmed.refresh()
 
 
 def test_threads_and_readers_agree(kafka_server: KafkaServer, topic: CompactedTopic, begun: Transactional) -> None:

@@ -18,6 +18,9 @@ BROKER_WAIT_S = 20.0  # for a broker that does not answer
 READ_S = 120.0  # an open transaction ends at its timeout (60 s unless set otherwise), which brokers look for every 10 s
 LOOK_S = 1.0  # for this long a look waits for an open transaction: where who began it lives, it ends sooner
 UNKNOWN_S = 5.0  # for this long a topic that is not known may be one that was just made
+# Behind a longer pause all is read again: brokers keep a deletion for `delete.retention.ms` (24 h unless set otherwise), and
+# who comes later does not hear of it.
+PAUSE_S_MAX = 3600.0
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
 
@@ -27,8 +30,9 @@ class OpenTransactionError(StorageError):
 
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it. It holds all of
-    the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its waits shorter.
-    With `uncommitted` records count as soon as they are written, and nothing is waited for."""
+    the topic in memory, and each `refresh` reads only the records since the last, or all behind `PAUSE_S_MAX`.
+    `deadline` makes its waits shorter. With `uncommitted` records count as soon as they are written, and nothing is waited
+    for."""
 
     def __init__(
         self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None, *, uncommitted: bool = False
@@ -43,6 +47,7 @@ class CompactedTopic:
         self._latest: Consumer | None = None
         self._ahead: CompactedTopic | None = None
         self._next = 0  # the offset up to which committed records were read
+        self._read_at = _moment()  # when that was the end
         self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
     def refresh(self, *, wait: bool = True, within_s: float | None = None) -> dict[bytes, bytes]:
@@ -68,11 +73,11 @@ class CompactedTopic:
         with self._lock:
             self._refresh(0.0)
             self._ahead = self._ahead or CompactedTopic(self._client, self.topic, self._deadline, uncommitted=True)
-            return self._ahead._from(self._values, self._next)
+            return self._ahead._behind(self)
 
-    def _from(self, values: Mapping[bytes, bytes], offset: int) -> dict[bytes, bytes]:
-        """Read on from what another has read up to `offset`."""
-        self._values, self._next = dict(values), offset
+    def _behind(self, other: CompactedTopic) -> dict[bytes, bytes]:
+        """Read on from what another has read."""
+        self._values, self._next, self._read_at = dict(other._values), other._next, other._read_at
         self._refresh(0.0)
         return self._values
 
@@ -102,7 +107,11 @@ class CompactedTopic:
         began_s = time.monotonic()
         while True:
             try:
-                return self._read_to(self._end(committed_only=not wait_s), wait_s or READ_S)
+                now = _moment()
+                read = self._read_again if self._next and _is_long(self._read_at, now) else self._read_to
+                read(self._end(committed_only=not wait_s), wait_s or READ_S)
+                self._read_at = now
+                return
             except KafkaException as error:
                 # Consumers may keep using what they knew of a broker that went away: new ones read on from here.
                 self._close()
@@ -150,6 +159,18 @@ class CompactedTopic:
                     raise
                 time.sleep(0.02)
 
+    def _read_again(self, end: int, within_s: float) -> None:
+        """`_read_to`, from the beginning; where it raises, what was known stays so. A value that is what it was is the very
+        one, so that who compares them sees nothing new."""
+        known, reached = self._values, self._next
+        self._values, self._next = {}, 0
+        try:
+            self._read_to(end, within_s)
+        except BaseException:
+            self._values, self._next = known, reached
+            raise
+        self._values |= {key: value for key, value in known.items() if self._values.get(key) == value}
+
     def _read_to(self, end: int, within_s: float) -> None:
         """Fetch until all that is committed before `end` was read; between two reads nothing is fetched."""
         assert self._consumer is not None
@@ -192,3 +213,13 @@ class CompactedTopic:
             self._values[key] = value
         else:
             self._values.pop(key, None)
+
+
+def _moment() -> tuple[float, float]:
+    """Now in seconds, by two clocks: one may not count while the machine is suspended, the other one may be set back."""
+    return time.monotonic(), time.time()
+
+
+def _is_long(since: tuple[float, float], now: tuple[float, float]) -> bool:
+    """Whether more than `PAUSE_S_MAX` lies between, by any of the clocks."""
+    return any(after - before > PAUSE_S_MAX for before, after in zip(since, now, strict=True))
