@@ -1,4 +1,4 @@
-"""The rights that docs/ARCHITECTURE.md lists are enough for a job, and without one of them it is said which is missing."""
+"""The rights that docs/kafka.md lists are enough for a job, and without one of them it is said which is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
 import headrace as hr
-from headrace.errors import StorageError
+from headrace.errors import StorageError, UnavailableError
 from headrace.testing import KafkaServer
 from kafka.clients import QUIET
 from support.world import caught_up
@@ -45,7 +45,7 @@ def settings_of(server: KafkaServer, user: str) -> dict[str, str]:
 
 
 def rights_of(name: str) -> list[tuple[Any, str, Any, Any]]:
-    """Those of the list in docs/ARCHITECTURE.md, for an application that reads `<name>.in` and writes `<name>.out`."""
+    """Those of the list in docs/kafka.md, for an application that reads `<name>.in` and writes `<name>.out`."""
     return [
         *((TOPIC, f"{name}.in", LITERAL, right) for right in (READ, DESCRIBE)),
         *((TOPIC, f"{name}.out", LITERAL, right) for right in (WRITE, DESCRIBE)),
@@ -119,3 +119,23 @@ def test_a_right_that_is_missing_is_named(guarded: KafkaServer, tmp_path: Path) 
     grant(guarded, [right for right in rights_of(name) if right[0] is not ID])
     with pytest.raises(StorageError, match=r"(?i)authoriz|right"):
         run(guarded, name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("of", "right", "named"),
+    [("{}-", WRITE, "TOPIC_AUTHORIZATION_FAILED"), ("{}.in", READ, r"TOPIC_AUTHORIZATION_FAILED(.|\n)*{}\.in")],
+)
+def test_a_right_that_the_coordinator_lacks_is_named_and_not_waited_for(
+    guarded: KafkaServer, tmp_path: Path, of: str, right: Any, named: str
+) -> None:
+    name = filled(guarded)
+    lacking = (TOPIC, of.format(name), right)
+    grant(guarded, [one for one in rights_of(name) if (*one[:2], one[3]) != lacking])
+    if right is WRITE:  # the bookkeeping is there
+        with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
+            system.own_topics.ensure(name)
+    with pytest.raises(StorageError, match=named.format(name) + r"(.|\n)*this user has not the right to") as error:
+        run(guarded, name, tmp_path)
+    assert not isinstance(error.value, UnavailableError), "it is tried no more"
+    grant(guarded, [lacking_right for lacking_right in rights_of(name) if (*lacking_right[:2], lacking_right[3]) == lacking])
+    run(guarded, name, tmp_path)

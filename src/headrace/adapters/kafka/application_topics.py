@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.admin import Admin, Topic
-from headrace.adapters.kafka.broker_requests import LOG
+from headrace.adapters.kafka.broker_requests import LOG, lasting_hint
 from headrace.adapters.kafka.clients import CLIENT_LOG, produce_all, quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
@@ -166,11 +166,12 @@ class ApplicationTopics:
                 known |= {key: one for key, one in records if one is not None and len(keys.get(key) or b"") > PIECE_BYTES}
         if failed or unanswered:
             failure = failed[0].str() if failed else "no answer"
+            lasting = lasting_hint(failed[0]) if failed else None
             names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
             raise StorageError(
                 f"application {application!r}: {namespace} {names} could not be written: "
                 f"{self._connection.secrets.cleaned(failure)}",
-                f"is the broker at {self._connection.servers} up, and may this user write there?",
+                lasting or f"is the broker at {self._connection.servers} up, and may this user write there?",
             )
 
     def _there(self, application: str, keys: Mapping[bytes, bytes | None]) -> Mapping[bytes, bytes]:

@@ -29,6 +29,14 @@ RIGHTS = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )  # fmt: skip
+# What brokers answer as long as rights and settings are what they are, and what to do about it.
+_LASTING = dict.fromkeys(RIGHTS, "this user has not the right to; docs/kafka.md lists the rights that a job needs") | {
+    **dict.fromkeys(
+        (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE),
+        "raise max.message.bytes of the topic; where the job makes it, leave out kafka.topic.max.message.bytes",
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "raise transaction.max.timeout.ms of the broker",
+}
 _NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 # May be so for a moment, while a broker starts; else for ever.
 SETTLES = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART})
@@ -164,12 +172,17 @@ class BrokerRequests:
         waited = f" after {after_s:.0f} s" if after_s >= 1 else ""
         hint = f"is the broker at {self.connection.servers} up, and are its address and the kafka.security settings right?"
         if cause.code() in RIGHTS:
-            hint = "this user has not the right to; see the list in docs/ARCHITECTURE.md"
+            hint = _LASTING[cause.code()]
         kind = UnavailableError if cause.retriable() or cause.code() in WAIT else StorageError
         text = self._text(cause)
         if text.startswith(_NOT_REACHED):
             return kind(text + (f" (tried for {after_s:.0f} s, to {what})" if after_s >= 1 else ""), hint)
         return kind(f"cannot {what}{waited}: {text}", hint)
+
+
+def lasting_hint(cause: KafkaError) -> str | None:
+    """What to do about an error that another try would meet again; None for one that may pass."""
+    return _LASTING.get(cause.code())
 
 
 def plain_cause(text: str) -> str | None:

@@ -25,11 +25,14 @@ T = TypeVar("T")
 KEPT_MAX = 128  # a client is two threads and one of the 1,024 thread-local keys that a process has
 ANSWER_S = 30.0
 FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+# What befalls a record, or the next call, because of another error: the producer was given up, or purged.
+FOLLOWS = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE})
 OFFSETS_S = 10.0
 OFFSETS_BYTES = 500_000  # of the positions of one request
 POSITION_BYTES = 64  # of one, besides its names and its metadata
 UNKNOWN_MS = 10_000  # for this long a topic that brokers do not know may be one that was just made
 GROWN_S = 3.0  # for this long a broker may not have heard of partitions that others report
+_IN_TRANSACTION = ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms")  # at most as long as it: else refused
 _LOOK_S = 0.25  # how often a wait for a thread looks whether it is to end
 _ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
 _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one of its own

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.clients import (
     ANSWER_S,
+    FOLLOWS,
     ClientPool,
     consumer_of,
     error_text,
@@ -203,7 +204,7 @@ class LaneTransaction:
             with suppress(KafkaException):  # it has failed as a whole, which the call that asks here says
                 self._producer.poll(0)  # what was reported and not heard yet
         failed = [(topic, error) for topic, errors in self._undelivered.items() for error in errors]
-        telling = [one for one in failed if one[1].code() not in _FOLLOWS]
+        telling = [one for one in failed if one[1].code() not in FOLLOWS]
         return next(iter(telling or failed), None)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -294,9 +295,6 @@ class FlushedLane(LaneTransaction):
                 "it is planned again from what is committed",
             ) from None
 
-
-# What befalls a record because of another: its producer was given up, or purged.
-_FOLLOWS = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE})
 
 _SIZE = "let the topic take larger ones (its max.message.bytes, and kafka.message.max.bytes here), or write smaller records"
 # By what brokers answer as long as the record and the topic's settings are what they are.
