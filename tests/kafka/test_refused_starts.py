@@ -7,8 +7,13 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
+from headrace.adapters.kafka import clients, records
+from headrace.adapters.kafka.clients import new_producer
+from headrace.adapters.kafka.coordinator import TIMEOUT_MS
+from headrace.adapters.kafka.names import metadata_topic
+from headrace.adapters.kafka.system import PUT_BACK_MS, open_system
 from headrace.driver.planning.job_planner import create
-from headrace.errors import ConfigError, InvalidNameError, StreamExistsError
+from headrace.errors import ConfigError, InvalidNameError, StorageError, StreamExistsError, UnavailableError
 from headrace.model.streams import StreamDescription
 from support.fixtures import only_on
 from support.world import World, source_of, started
@@ -36,6 +41,64 @@ def test_what_only_a_producer_refuses(world: Copying) -> None:
 
 def test_a_lingering_that_fits_in_a_transaction_is_taken(world: Copying) -> None:
     assert source_of(world.run(world.app(**{"linger.ms": "20000"})))["lag"] == 0
+
+
+TIMES = ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms")
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("timeout_ms", [60_000, TIMEOUT_MS, PUT_BACK_MS])
+def test_a_time_of_messages_or_requests_is_cut_to_that_of_each_transaction(
+    monkeypatch: pytest.MonkeyPatch, name: str, timeout_ms: int
+) -> None:
+    made = list[dict[str, Any]]()
+    producer = clients.Producer
+    monkeypatch.setattr(clients, "Producer", lambda settings: (made.append(settings), producer(settings))[1])
+    for text in ("60000", "30000", "5000", "300000"):
+        new_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, name: text}, "id", timeout_ms)
+        assert int(made[-1][name]) == min(int(text), timeout_ms), text
+    with pytest.raises(ConfigError, match=r"(message|socket)\.timeout\.ms"):  # as the client calls it
+        new_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, name: "soon"}, "id", timeout_ms)
+
+
+def test_a_job_runs_with_the_times_that_kafkas_client_has_by_default_or_shorter_ones(world: Copying) -> None:
+    app = world.app(**{"message.timeout.ms": "30000", "socket.timeout.ms": "60000"})
+    assert source_of(world.run(app))["lag"] == 0
+
+
+@pytest.mark.parametrize(("given", "made"), [({}, [60_000, PUT_BACK_MS]), ({"transaction.timeout.ms": "5000"}, [5000, 5000])])
+def test_who_writes_records_takes_no_more_time_than_a_transaction_may(
+    world: Copying, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], made: list[int]
+) -> None:
+    """A broker may allow no more than is set. And a lingering is none of a transaction that is to be short."""
+    asked = list[int]()
+
+    def producer(client: Any, id_: str | None, timeout_ms: int, errors: Any) -> Any:
+        asked.append(timeout_ms)
+        return new_producer(client, id_, timeout_ms, errors)
+
+    monkeypatch.setattr(records, "new_producer", producer)
+    linger = {"linger.ms": "4000" if given else "20000"}
+    with open_system(f"kafka://{world.system.connection.servers}", {**given, **linger}) as system:
+        assert system.produce(world.stream("in"), [("a", b"1")], key=hr.String(), value=hr.Bytes()) == 1
+        system.own_topics.ensure(world.name)
+        system.put_back(world.name, {}, {"0:1": b"done"})
+    assert asked == made
+
+
+def test_bookkeeping_topics_that_take_small_records_only(world: Copying) -> None:
+    words = r"topic '[^']*': MSG_SIZE_TOO_LARGE(.|\n)*raise max\.message\.bytes of the topic"
+    with pytest.raises(StorageError, match=words) as error:
+        started(world.app(**{"topic.max.message.bytes": "300"}), "caught-up").wait()
+    assert not isinstance(error.value, UnavailableError), "it is not tried again"
+
+
+def test_a_status_that_a_bookkeeping_topic_does_not_take_says_what_to_raise(world: Copying) -> None:
+    with open_system(f"kafka://{world.system.connection.servers}", {"topic.max.message.bytes": "300"}) as system:
+        system.own_topics.ensure(world.name)
+        assert system._topics.get(metadata_topic(world.name)).partitions == 1
+        with pytest.raises(StorageError, match=r"status 'source' could not be written(.|\n)*raise max\.message\.bytes"):
+            system.own_topics.write(world.name, "status", {"source": bytes(range(256)) * 4})
 
 
 def test_more_replicas_than_brokers(world: Copying) -> None:

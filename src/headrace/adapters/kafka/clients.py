@@ -135,7 +135,8 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
 def new_producer(
     client: Mapping[str, Any], transactional: str | None, timeout_ms: int, errors: list[KafkaError] | None = None
 ) -> Producer:
-    """A producer that keeps the order of what it sends. `errors` gathers what librdkafka reports on the way."""
+    """A producer that keeps the order of what it sends. `errors` gathers what librdkafka reports on the way. A time that
+    `client` has for a message or a request is cut to `timeout_ms`, that of a transaction; a shorter one is kept."""
     settings: dict[str, Any] = {
         "linger.ms": 5,
         "batch.size": BATCH_BYTES,
@@ -154,6 +155,8 @@ def new_producer(
         "topic.metadata.propagation.max.ms": UNKNOWN_MS,
     }
     if transactional is not None:
+        given = {name: str(settings[name]) for name in _IN_TRANSACTION if name in settings}
+        settings |= {name: min(int(text), timeout_ms) for name, text in given.items() if text.isdigit()}
         settings |= {"transactional.id": transactional, "transaction.timeout.ms": timeout_ms}
     if errors is not None:
         settings["error_cb"] = lambda error: errors.append(error) if error.fatal() else None

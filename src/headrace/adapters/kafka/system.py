@@ -227,7 +227,8 @@ class KafkaSystem(System):
         with self._writing:
             if self._producer is None:
                 id_ = f"headrace-produce/{uuid.uuid4().hex}"
-                self._producer = records.TransactionalWriter(self.client, id_, self.connection.secrets)
+                timeout_ms = min(records.TIMEOUT_MS, self.connection.transaction_timeout_ms)  # a broker may allow no more
+                self._producer = records.TransactionalWriter(self.client, id_, self.connection.secrets, timeout_ms)
             if topic.id not in self._batch_bytes:
                 limits = self.limits([topic.name])
                 self._batch_bytes[topic.id] = batch_bytes(limits.values(), self.client.get("batch.size"))
@@ -248,7 +249,8 @@ class KafkaSystem(System):
 
         application = checked_name("application", application)
         found = {self._topics.get(stream): mine for stream, mine in records.items()}
-        writer = writing.TransactionalWriter(self.client, dead_letters_id(application), self.connection.secrets, PUT_BACK_MS)
+        timeout_ms, client = min(PUT_BACK_MS, self.connection.transaction_timeout_ms), {**self.client, "linger.ms": 0}
+        writer = writing.TransactionalWriter(client, dead_letters_id(application), self.connection.secrets, timeout_ms)
         writer.send_at_once(batch_bytes(self.limits([topic.name for topic in found]).values(), self.client.get("batch.size")))
         written = writing.put_back(writer, found, self.own_topics.metadata(application), marks)
         for topic in found:
