@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace import wiring
+from headrace.adapters.kafka import positions
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
@@ -40,6 +41,31 @@ def test_the_groups_of_a_job_show_its_lag(kafka_server: Any, tmp_path: Path, fac
         system.produce(f"{name}-in", sent, hr.String(), hr.Long())
         grown = {(f"{name}-in", at): end - before[at] for at, end in system.end_offsets(f"{name}-in").items()}
         assert lags(admin, system, f"{name}.source") == grown and sum(grown.values()) >= len(sent)
+
+
+def test_a_job_whose_groups_had_another_name_continues(
+    kafka_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before a dot in the name of a sub-topology was quoted: the checkpoints are the record, a start sets the positions."""
+    name = f"job-{uuid.uuid4().hex[:8]}"
+    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
+        system.create_stream(f"{name}-in", 2)
+
+        def counts_after(sent: int) -> dict[str, int]:
+            app = hr.App(name, f"kafka://{kafka_server.bootstrap}", local_store_dir=str(tmp_path), trigger_interval_ms=20)
+            rows = app.stream(f"{name}-in", key=hr.String(), value=hr.Long())
+            grouped = rows.repartition(hr.Repartitioned(name="by.letter", number_of_partitions=2)).group_by_key()
+            grouped.count(store="counts").to_stream().to(f"{name}-out", value=hr.Long())
+            system.produce(f"{name}-in", [(letter, 1) for letter in "abc" * sent], hr.String(), hr.Long())
+            wiring.start(app, until="caught-up", engine=InlineEngine(run_container)).wait(WAIT_S)
+            return {r.key: r.value for r in system.consume(f"{name}-out", key=hr.String(), value=hr.Long())}
+
+        with monkeypatch.context() as before:
+            before.setattr(positions, "group_of", lambda application, title, lane=None: f"{application}.{title}")
+            assert counts_after(5) == dict.fromkeys("abc", 5)
+        assert counts_after(1) == dict.fromkeys("abc", 6)
+        between = lags(AdminClient(kafka_server.client_settings()), system, f"{name}.by%2Eletter")
+        assert between and set(between.values()) == {0}, between
 
 
 def lags(admin: Any, system: Any, group: str) -> dict[tuple[str, int], int]:
