@@ -9,7 +9,7 @@ from functools import partial
 from operator import ge
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from affinity.judge import (
@@ -117,6 +117,12 @@ def slots_of(units: Mapping[str, int]) -> dict[str, str | None]:
     units=st.lists(UNITS, min_size=2, max_size=4),
     stores=st.dictionaries(st.integers(0, 4), st.sets(st.sampled_from(LOCATIONS), min_size=1)),
     runs=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+@example(  # of two that cannot both stay one has a store where they are, and another one elsewhere
+    count=2,
+    units=[{"p1": 1}, {"p4": 1}, {"p1": 1, "p3": 1, "p4": 2}],
+    stores={0: {"there", "away", "here"}},
+    runs=[True, False, False, False],
 )
 def test_of_units_with_several_slots_no_assignment_is_better(
     count: int, units: list[dict[str, int]], stores: dict[int, set[str]], runs: list[bool]

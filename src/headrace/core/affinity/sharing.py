@@ -145,7 +145,7 @@ def _leaves_late(
     strange = 0 if portion.last in (None, here) else 2 if portion.last in there else 1
     homes = [left for place, left in portion.former.items() if place != here and place in there]
     left = max(homes, default=_NEVER)
-    has_better = bool(homes) - (here in portion.former)
+    has_better = 2 * (here not in portion.former) + bool(homes)  # one with a store here too leaves after one without any
     return portion.beyond, strange, has_better, left, portion.came, -portion.state_bytes, portion.number
 
 

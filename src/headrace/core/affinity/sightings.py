@@ -40,10 +40,10 @@ class Sightings:
             away_s = now_s - before[-1][0]
             before = tuple((since_s + away_s, there) for since_s, there in before[:-1])
         seen = before if before and before[-1][1] == slots else (*before, (now_s, dict(slots)))
-        if not slots:  # no time passes from here on
-            return replace(self, seen=seen)
         ends = [since_s for since_s, _ in seen[1:]]  # an entry was so until the next one
         too_old = sum(end_s <= now_s - self.return_wait_s for end_s in ends)
+        if not slots:  # no time passes from here on: the last that were there count, also where none is waited for
+            too_old = min(too_old, max(0, len(ends) - 1))
         return replace(self, seen=seen[too_old:])
 
     @property
