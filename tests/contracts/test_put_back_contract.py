@@ -58,6 +58,17 @@ def test_a_mark_of_another_stream_refuses_nothing_and_one_that_names_none_does(s
     assert marks(system) == {"0:1": b"discarded@new", "0:2": b"retried"}
 
 
+def test_marks_of_two_streams_stay_apart_and_each_is_refused_a_second_time_in_the_form_of_older_versions_too(
+    system: Any, application: str
+) -> None:
+    system.put_back(application, {}, {"old/0:1": DONE, "0:2": b"retried@old", "0:3": DONE})
+    system.put_back(application, {}, {"new/0:1": DONE, "new/0:2": DONE})
+    for key, letter in {"old/0:1": "0:1", "new/0:1": "0:1", "old/0:2": "0:2", "new/0:3": "0:3"}.items():
+        with pytest.raises(FencedError, match=f"dead letter {letter} "):
+            system.put_back(application, {}, {key: DONE})
+    assert marks(system).keys() == {"old/0:1", "new/0:1", "0:2", "new/0:2", "0:3"}
+
+
 def test_where_a_stream_is_missing_nothing_is_written(system: Any, application: str) -> None:
     there, missing = Record(b"a", b"1", 0, (), 0), Record(b"b", b"2", 0, (), 0)
     with pytest.raises(StreamNotFoundError):

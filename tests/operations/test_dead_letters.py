@@ -43,10 +43,10 @@ class World:
         for stream in (self.stream, self.out, self.dead):
             self.system.create_stream(stream, 3)
 
-    def app(self) -> hr.App:
+    def app(self, file: str = "job") -> hr.App:
         from headrace.cli.app_loading import load_app
 
-        return load_app(str(self.folder / "job.py"))
+        return load_app(str(self.folder / f"{file}.py"))
 
     def send(self, values: list[bytes]) -> None:
         records = [hr.Record(f"k{number}", value, headers=(("mine", b"%d" % number),)) for number, value in enumerate(values)]
@@ -153,6 +153,66 @@ def test_what_was_done_with_letters_of_a_stream_that_is_deleted_says_nothing_of_
     assert len(world.system.metadata_store(world.name).all(DEAD_LETTERS)) == 4, "the marks of the deleted stream are deleted"
 
 
+def test_of_several_applications_with_one_stream_for_letters_each_has_its_own(world: World) -> None:
+    other = f"{world.name}-other"
+    (world.folder / "job.py").rename(world.folder / "first.py")
+    config = {**world.config, "dead_letter_stream": world.dead}
+    for file, name, out in (("job", world.name, world.out), ("other", other, f"{world.out}-other")):
+        (world.folder / f"{file}.py").write_text(APP.format(name=name, config=config, stream=world.stream, out=out))
+    world.system.create_stream(f"{world.out}-other", 1)
+    world.send([b'{"n": 0}'] * 3)
+    world.work()
+    wiring.start(world.app("other"), until="caught-up", engine=InlineEngine(run_container)).wait(60)
+    found = {}
+    for file in ("job", "other"):
+        with hr.dead_letters(world.app(file)) as letters:
+            found[file] = [one.id for one in letters.list()]
+            assert letters.retry(letters.list()) == 3 and letters.count() == Counter()
+            if file == "job":
+                other_id = found[file][0]
+            else:
+                with pytest.raises(ConfigError, match="has no dead letter"):
+                    letters.get(other_id)
+    assert not set(found["job"]) & set(found["other"]) and len(found["other"]) == 3
+
+
+def test_letters_that_were_dealt_with_stay_so_where_the_application_has_another_stream_for_a_while(world: World) -> None:
+    """Marks of the form of older versions are among them; and the letters of both streams have the same ids."""
+    streams = world.dead, f"{world.dead}-2"
+    world.system.create_stream(streams[1], 3)
+    ids = [world.system.describe_stream(stream).id for stream in streams]
+
+    def there(stream: str) -> hr.App:
+        config = {**world.config, "dead_letter_stream": stream}
+        text = APP.format(name=world.name, config=config, stream=world.stream, out=world.out)
+        (world.folder / "job.py").write_text(text)
+        return world.app()
+
+    world.send([b'{"n": 0}'] * 4)
+    world.work()
+    with hr.dead_letters(there(streams[0])) as letters:
+        first = [one.id for one in letters.list()]
+        assert letters.discard(letters.list()) == 4
+    world.system.put_back(world.name, {}, {f"{ids[0]}/{first[0]}": None})
+    world.system.put_back(world.name, {}, {first[0]: f"discarded@{ids[0]}".encode()})
+    app = there(streams[1])
+    world.send([b'{"n": 0}'] * 4)
+    world.work()
+    with hr.dead_letters(app) as letters:
+        assert [one.id for one in letters.list()] == first
+        assert letters.discard(list(letters.list())[:2]) == 2
+        assert letters.discard(letters.list(open_only=True)) == 2
+    for stream in streams:
+        with hr.dead_letters(there(stream)) as letters:
+            assert letters.count() == Counter() and letters.retry(letters.list(open_only=True)) == 0
+    world.system.delete_stream(streams[0])
+    with hr.dead_letters(there(streams[1])) as letters:
+        world.send([b'{"n": 0}'])
+        world.work()
+        assert letters.discard(letters.list(open_only=True)) == 1
+        assert all(key.startswith(f"{ids[1]}/") for key in world.system.metadata_store(world.name).all(DEAD_LETTERS))
+
+
 def test_an_application_without_such_a_stream_says_what_to_set(tmp_path: Path) -> None:
     app = hr.App("none", config={"system": f"log:{tmp_path / 'log'}"})
     app.stream("in", key=hr.Bytes(), value=hr.Bytes()).to("out")
@@ -170,11 +230,13 @@ def test_what_a_letter_says_of_its_record() -> None:
     ]  # fmt: skip
     own: list[tuple[str, bytes | None]] = [("h", None), ("headrace.stream", b"of another job"), ("headrace.tries", b"2")]
     record = hr.Record(b"k", b"v", 9, (*own, *facts), 1, 4, "dead")
-    letter = letter_of(record, {"1:4": b"retried"})
+    letter = letter_of(record, {"1:4": b"retried"}, "flight")
     assert letter is not None
     assert (letter.id, letter.stream, letter.source_partition, letter.source_offset, letter.at_us) == ("1:4", "in", 3, 7, 5)
     assert (letter.tries, letter.status, letter.headers) == (2, LetterStatus.RETRIED, tuple(own[:2]))
-    assert letter_of(hr.Record(b"k", b"v", 9, (), 1, 4, "dead"), {}) is None
+    assert letter_of(hr.Record(b"k", b"v", 9, (), 1, 4, "dead"), {}, "flight") is None
+    named = hr.Record(b"k", b"v", 9, (*own, *facts, ("headrace.application", b"flight")), 1, 4, "dead")
+    assert letter_of(named, {"1:4": b"retried"}, "flight") == letter and letter_of(named, {}, "flight-delays") is None
     assert LetterFilter(reason="ValueError").takes(letter) and LetterFilter(reason="ad", until_us=6).takes(letter)
     others = LetterFilter(reason="x"), LetterFilter(since_us=6), LetterFilter(stream="out"), LetterFilter(operator="m")
     assert not any(one.takes(letter) for one in others)
@@ -182,7 +244,7 @@ def test_what_a_letter_says_of_its_record() -> None:
 
 def test_what_cannot_be_put_back_says_why() -> None:
     def letter(*facts: tuple[str, bytes]) -> DeadLetter:
-        found = letter_of(hr.Record(b"k", b"v", 9, (("headrace.stream", b"in"), *facts), 0, 0, "dead"), {})
+        found = letter_of(hr.Record(b"k", b"v", 9, (("headrace.stream", b"in"), *facts), 0, 0, "dead"), {}, "flight")
         assert found is not None
         return found
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.core.rounds.stream_limits import StreamLimits
+from headrace.core.topology.program import Program
 from headrace.exchange.messages import Reject
 from headrace.testing import Driver
 from headrace.worker import dead_letters
 from headrace.worker.outputs import Outputs
+
+PROGRAM = Program("id", "letters", None, (), (), (), {"dead": 1}, "dead", stateful=False)
 
 
 def app_of(build: Any, dead: str | None = "dead", value: Any = None) -> hr.App:
@@ -51,6 +55,7 @@ def test_a_letter_has_the_original_bytes_and_says_what_was_wrong(place: str) -> 
         headers = dict(letter.headers)
         assert headers["trace"] == b"t"
         assert headers["headrace.stream"] == b"in"
+        assert headers["headrace.application"] == b"letters"
         assert headers["headrace.partition"] == b"1"
         assert headers["headrace.offset"] == b"1"
         assert headers["headrace.operator"]
@@ -147,7 +152,8 @@ def test_a_letter_is_no_larger_than_its_stream_takes_and_has_a_time_that_it_take
     reject = Reject(0, 7, "to(out)", "RecordTooLargeError", "much is said of it: " + "x" * 1_200)
     original = (b"key" * 20, bytes(5_000), -5, [{"name": "own", "value": bytes(300)}])
     limits = StreamLimits(bytes_max=bytes_max, time_min_us=0, age_us_max=60)
-    dead_letters.write(outputs, "dead", limits, [reject], [original], [("log", "in", 3)], 1_000)
+    program = replace(PROGRAM, limits={"dead": limits})
+    dead_letters.write(outputs, program, [reject], [original], [("log", "in", 3)], 1_000)
     ((_, batch, _),) = outputs.batches()
     (row,) = batch.to_pylist()
     headers = {header["name"]: header["value"] for header in row["headers"]}
@@ -160,3 +166,16 @@ def test_a_letter_is_no_larger_than_its_stream_takes_and_has_a_time_that_it_take
         assert f"value: its first {len(row['value'])} of 5000 bytes" in headers["headrace.cut"].decode()
     else:
         assert (row["value"], headers["own"]) == (bytes(5_000), bytes(300))
+
+
+@pytest.mark.parametrize(("name", "said"), [("flight", b"flight"), ("f" * 41, None)], ids=["that fits", "that would be cut"])
+def test_where_a_stream_takes_small_records_only_a_letter_has_its_applications_name_whole_or_not(
+    name: str, said: bytes | None
+) -> None:
+    outputs = Outputs({"dead": 1})
+    reject = Reject(0, 7, "to(out)", "RecordTooLargeError", "much is said of it: " + "x" * 1_200)
+    program = replace(PROGRAM, application=name, limits={"dead": StreamLimits(bytes_max=900)})
+    dead_letters.write(outputs, program, [reject], [(b"k", b"v", 5, [])], [("log", "in", 3)], 1_000)
+    ((_, batch, _),) = outputs.batches()
+    headers = {header["name"]: header["value"] for header in batch.to_pylist()[0]["headers"]}
+    assert headers.get("headrace.application") == said and headers["headrace.error-class"] == b"RecordTooLargeError"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
-from headrace.adapters.common.dead_letter_marks import mark_of, marks_of
+from headrace.adapters.common.dead_letter_marks import expired_marks, foreign_ids, mark_key, marks_of
 from headrace.client.application_client import ApplicationClient, named
 from headrace.client.letters import DeadLetter, LetterFilter, LetterStatus, letter_of, put_back
 from headrace.codec.job_records import DEAD_LETTERS
@@ -49,7 +49,7 @@ class DeadLetters(ApplicationClient):
         """Those that `chosen` takes, None for all, partition after partition, oldest first."""
         wanted, marks = chosen or LetterFilter(), self.marks()
         for record in self._system.consume(self.stream):
-            letter = letter_of(record, marks)
+            letter = letter_of(record, marks, self.application)
             if letter is not None and wanted.takes(letter) and not (open_only and letter.status is not LetterStatus.OPEN):
                 yield letter
 
@@ -58,9 +58,10 @@ class DeadLetters(ApplicationClient):
         return nlargest(most, self.list(chosen, open_only=open_only), key=lambda one: one.order)
 
     def since(self, starts: Mapping[int, int], marks: Mapping[str, bytes]) -> Iterator[tuple[Record, DeadLetter | None]]:
-        """What the stream has from these offsets on, partition after partition; None for a record that is no letter."""
+        """What the stream has from these offsets on, partition after partition; None for a record that is no letter
+        of the application."""
         for record in self._system.consume(self.stream, None, None, sorted(starts), starts):
-            yield record, letter_of(record, marks)
+            yield record, letter_of(record, marks, self.application)
 
     def marks(self) -> dict[str, bytes]:
         """By id what has become of letters of this very stream that are dealt with."""
@@ -85,7 +86,7 @@ class DeadLetters(ApplicationClient):
         number, start = whole_number_of(partition), whole_number_of(offset)
         if number is not None and start is not None and start in self.bounds().get(number, range(0)):
             for record in self._system.consume(self.stream, None, None, [number], {number: start}):
-                letter = letter_of(record, self.marks()) if record.offset == start else None
+                letter = letter_of(record, self.marks(), self.application) if record.offset == start else None
                 if letter is not None:
                     return letter
                 break
@@ -143,7 +144,7 @@ class DeadLetters(ApplicationClient):
             for one in batch if record_of is not None else ():
                 assert record_of is not None
                 records.setdefault(one.stream, []).append(record_of(one))
-            marks |= {one.id: mark_of(status.value, stream_id) for one in batch}
+            marks |= {mark_key(stream_id, one.id): status.value.encode() for one in batch}
             self._system.put_back(self.application, records, marks)
             marks = {}
             done += len(batch)
@@ -151,9 +152,9 @@ class DeadLetters(ApplicationClient):
         return done
 
     def _expired(self, stream_id: str) -> Sequence[str]:
-        """The marks of letters that the stream does not hold any more, and those of letters of another stream."""
-        bounds, stored = self.bounds(), self._stored_marks()
-        own = marks_of(stored, stream_id)
-        pairs = [(id_, id_.partition(":")) for id_ in own]
-        expired = [id_ for id_, (partition, _, offset) in pairs if int(offset) < bounds.get(int(partition), range(0)).start]
-        return [*expired, *sorted(stored.keys() - own.keys())]
+        """The marks of letters that the stream does not hold any more, and those of streams that are deleted. Another stream,
+        which was the application's before, may be so again."""
+        stored = self._stored_marks()
+        foreign = foreign_ids(stored, stream_id)
+        there = {one.id for one in self._system.streams(of=self.application)} if foreign else set()
+        return expired_marks(stored, stream_id, self.bounds(), foreign - there)

@@ -95,15 +95,18 @@ class LetterFilter:
         )
 
 
-def letter_of(record: Record, marks: Mapping[str, bytes]) -> DeadLetter | None:
-    """What a record of the stream says, read as bytes; None for one that no job has written as a dead letter. `marks`: by id
-    what has become of letters."""
+def letter_of(record: Record, marks: Mapping[str, bytes], application: str) -> DeadLetter | None:
+    """What a record of the stream says, read as bytes; None for one that no job has written as a dead letter, and for one of
+    another application. A letter of an older version does not say whose it is, and counts for any. `marks`: by id what has
+    become of letters."""
     names = [name for name, _ in record.headers]
     if _FIRST_FACT not in names or record.partition is None or record.offset is None:
         return None
     first = len(names) - 1 - names[::-1].index(_FIRST_FACT)
     own = record.headers[:first]
     facts = {name.removeprefix(PREFIX): (data or b"").decode(errors="replace") for name, data in record.headers[first:]}
+    if facts.get("application", application) != application:
+        return None
     id_ = f"{record.partition}:{record.offset}"
     return DeadLetter(
         record.partition,

@@ -40,7 +40,7 @@ LOCALITY = "locality"  # a task's name to `Lived.text`
 STATE_VERSIONS = "state-versions"  # a version's key to the version
 SPARED_FILES = "state-files-before-repairs"  # a repair to the state files that were there
 HANDOVERS = "for_each_round"  # a sub-topology's title to what its function was last called with
-DEAD_LETTERS = "dead-letters"  # PARTITION:OFFSET of a letter to what was done, and the id of its stream
+DEAD_LETTERS = "dead-letters"  # its stream's id and PARTITION:OFFSET of a letter to what was done
 NAMESPACES = frozenset(value for name, value in dict(globals()).items() if name.isupper())  # all of the above
 
 

@@ -135,8 +135,8 @@ class System(Streams, Protocol):
         records: Mapping[str, Sequence[Record]],
         marks: Mapping[str, bytes | None],
     ) -> None:
-        """Append encoded records to their streams, and mark dead letters of an application as dealt with (`marks`, by id; None
-        removes one), all of it or nothing: in one transaction. `FencedError` where one of the same stream is marked already, or
+        """Append encoded records to their streams, and mark dead letters of an application as dealt with (`marks`, by stream id
+        and letter; None removes one), all of it or nothing: in one transaction. `FencedError` where one is marked already, or
         another process deals with letters of the application at the same time; `StreamNotFoundError`. Nothing is changed
         then."""
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 from headrace.codec.documents import encode
 from headrace.core.keys.compaction import is_snapshot_due
 from headrace.core.rounds.event_times import METRIC
-from headrace.core.rounds.stream_limits import ANY
 from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError, TopologyError
 from headrace.exchange.fault_injection import reached
@@ -292,10 +291,8 @@ class _Container:
         """Write state and outputs; the checkpoints of the tasks, and the state files that they need."""
         rejects = self._rejects()
         if rejects:
-            assert self.program.dead_letter is not None
-            stream, originals = self.program.dead_letter, self._originals(rejects)
-            limits = self.program.limits.get(stream, ANY)
-            dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
+            originals = self._originals(rejects)
+            dead_letters.write(outputs, self.program, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads = {task_run.task: task_run.plan.head for task_run in self.runs}
         changed = [task_run for task_run in self.runs if (state := task_run.state_if_open) is not None and state.changed]
         files: list[str] = []

@@ -12,33 +12,37 @@ import pyarrow as pa
 
 from headrace.codec.record_batches import HEADERS_TYPE
 from headrace.core.rewind.replays import REPLAY_HEADERS
-from headrace.core.rounds.stream_limits import StreamLimits
+from headrace.core.rounds.stream_limits import ANY, StreamLimits
+from headrace.core.topology.program import Program
 from headrace.exchange.messages import Reject
 from headrace.worker.outputs import Outputs, output_table
 from headrace.worker.replay_header import mark_of
 
 PREFIX = "headrace."
+APPLICATION = "application"  # whose letter it is: several may write to one stream
 _CUT_BYTES = 300  # at least what the header takes that says what was left out
 _FACT_BYTES_MIN = 40  # of what is said of a record, where the stream takes small ones only
 
 
 def write(
     outputs: Outputs,
-    stream: str,
-    limits: StreamLimits,
+    program: Program,
     rejects: Sequence[Reject],
     originals: Sequence[Any],
     ssps: Sequence[Any],
     now_us: int,
 ) -> None:
-    """Add one dead letter per reject to `outputs`. `originals`: (key, value, timestamp, headers), None for a timer;
-    `limits`: of `stream`."""
+    """Add one dead letter per reject of `program` to `outputs`. `originals`: (key, value, timestamp, headers), None for a
+    timer."""
+    stream = program.dead_letter
+    assert stream is not None
+    limits = program.limits.get(stream, ANY)
     routing, keys, values, times, headers = [], [], [], [], []
     for reject, original in zip(rejects, originals, strict=True):
         key, value, time_us, own = original or (None, None, now_us, None)
         _, name, partition = ssps[reject.ssp]
         routing.append(key)
-        added = _headers(reject, name, partition, now_us)
+        added = _headers(reject, name, partition, now_us, program.application)
         time_us, said = _taken_time(time_us, limits, now_us)
         own = list(own or ())
         if reject.replay is not None:
@@ -55,7 +59,7 @@ def write(
     outputs.add(stream, table, pa.array(routing, pa.binary()), offsets)
 
 
-def _headers(reject: Reject, stream: str, partition: int, now_us: int) -> list[dict[str, Any]]:
+def _headers(reject: Reject, stream: str, partition: int, now_us: int, application: str) -> list[dict[str, Any]]:
     facts = {
         "stream": stream,
         "partition": partition,
@@ -64,6 +68,7 @@ def _headers(reject: Reject, stream: str, partition: int, now_us: int) -> list[d
         "error-class": reject.error_class,
         "error-message": reject.message,
         "failed-at-us": now_us,
+        APPLICATION: application,
     }
     return [_header(name, fact) for name, fact in facts.items()]
 
@@ -90,6 +95,8 @@ def _fitting(
         return key, value, own + added
     if _size(added) > bytes_max - _CUT_BYTES:
         most = max(_FACT_BYTES_MIN, (bytes_max - _CUT_BYTES) // len(added) - _FACT_BYTES_MIN)
+        # A name that is cut would be another application's: a letter without one counts for any.
+        added = [one for one in added if one["name"] != PREFIX + APPLICATION or len(one["value"]) <= most]
         added = [{"name": fact["name"], "value": fact["value"][:most]} for fact in added]
     room = max(0, bytes_max - _size(added) - _CUT_BYTES)
     notes = []
