@@ -45,8 +45,8 @@ def foreign_ids(stored: Mapping[str, bytes], stream_id: str) -> set[str]:
 def expired_marks(
     stored: Mapping[str, bytes], stream_id: str, held: Mapping[int, range], deleted: Collection[str]
 ) -> list[str]:
-    """The keys of the marks that are of no more use: of letters that this stream does not hold any more, whose offsets are `held`
-    by partition, and of streams that are `deleted`, by id.
+    """The keys of the marks that are of no more use: of letters that this stream does not hold any more, whose offsets are
+    `held` by partition, and of streams that are `deleted`, by id.
 
     >>> stored = {"new/0:4": b"retried", "0:5": b"retried", "new/0:6": b"retried", "old/0:9": b"retried"}
     >>> expired_marks({**stored, "0:1": b"retried@past"}, "new", {0: range(6, 9)}, {"past"})

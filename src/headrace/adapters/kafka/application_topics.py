@@ -24,10 +24,11 @@ from headrace.adapters.kafka.names import (
     checkpoint_topic,
     entries_of,
     entry_key,
+    internal_id,
     metadata_topic,
     records_of,
 )
-from headrace.adapters.kafka.topic_owners import TopicOwner, TopicOwners
+from headrace.adapters.kafka.topic_owners import TopicOwner, TopicOwners, owners_of
 from headrace.errors import ConfigError, IncompatibleChangeError, RoundFailedError, StorageError, StreamExistsError
 from headrace.ports.metadata_store import MetadataStore
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do wi
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
 _COMPACTED = {"cleanup.policy": "compact"}
 _OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+MADE_S = 2.0  # for this long another start, which has created a topic, may take to write its id
 
 
 class ApplicationTopics:
@@ -79,7 +81,8 @@ class ApplicationTopics:
                     continue  # another driver was quicker
 
     def is_initialized(self, application: str) -> bool:
-        """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
+        """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's,
+        `StorageError` where this user may not read it."""
         topic = self._find(metadata_topic(application))
         if topic is None:
             return False
@@ -97,6 +100,8 @@ class ApplicationTopics:
 
     def _check_owner(self, application: str, topics: Sequence[Topic]) -> None:
         for name, owner in self._owners.whose(topics).items():
+            if owner is TopicOwner.UNREADABLE:
+                raise self._admin.failed(f"read topic {name!r}", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
             if owner is TopicOwner.OTHERS:
                 raise IncompatibleChangeError(
                     f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
@@ -190,13 +195,28 @@ class ApplicationTopics:
         """The metadata topics of applications, see `TopicOwners.found`."""
         return self._owners.found(names)
 
-    def owners(self, found: Mapping[str, Topic]) -> dict[str, str]:
-        """Repartition topics to the application that has them on its record, see `TopicOwners.made_by`."""
-        return self._owners.made_by(found, self.driven)
+    def owners(self, found: Mapping[str, Topic], topics: Collection[Topic]) -> dict[str, str]:
+        """Those of these topics that are repartition topics of an application, to it."""
+        return owners_of(topics, self._owners.claims(found, self.driven))
 
-    def made_by(self, application: str) -> dict[str, str]:
-        """The repartition topics that one application has on record, to its name; nothing is asked about others."""
-        return dict.fromkeys(entries_of(self.metadata(application).refresh(wait=False), INTERNAL), application)
+    def made_by(self, application: str, topics: Collection[Topic]) -> dict[str, str]:
+        """Those of these topics that one application has on record, to its name. Nothing is asked about others, but where its
+        record has no id: then another application may have this very topic on record."""
+        own = entries_of(self.metadata(application).refresh(wait=False), INTERNAL)
+        ids = {name: internal_id(value) for name, value in own.items()}
+        mine = [topic for topic in topics if ids.get(topic.name) in (topic.id, "")]
+        claims = {} if all(ids[topic.name] for topic in mine) else self._owners.claims(self.found(), self.driven)
+        anothers = {topic.name for topic in mine if not ids[topic.name] and topic.id in claims.get(topic.name, {}).values()}
+        return {topic.name: application for topic in mine if topic.name not in anothers}
+
+    def has_made(self, application: str, topic: Topic) -> bool:
+        """Whether another start of the application has created this topic. It may be about to write that."""
+        began_s = time.monotonic()
+        while topic.id not in self._owners.ids_written(application, topic.name):
+            if self._deadline.left_s(began_s, MADE_S) <= 0:
+                return False
+            self._deadline.pause(0.2)
+        return True
 
 
 class KafkaMetadataStore(MetadataStore):

@@ -200,6 +200,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         reached("start", 9)
         before, encoded = self._job.read(MODELS).get("current"), encode(model)
         entries = job_entries.plan_entries(model, encoded, before, self.lanes_used())
+        entries += job_entries.id_entries(model, self._job.read(INTERNAL))
         entries += [*([] if grants is None else self._job.grant_entries(grants)), *job_entries.metadata_entries(metadata)]
         keys = {task.name: checkpoint_key(str(task.name), model.version, self._exactly_once) for task in model.tasks}
         in_group, given = self._job.grants is not None, stored or {}
@@ -246,9 +247,12 @@ class KafkaCoordinatorStore(CoordinatorStore):
         self._job.transact([*entries, (RESET, "begun", b"")], dict.fromkeys(self._checkpoints.refresh()))
         reached("reset", 2)
         own = entries_of(stored, INTERNAL)
+        # one that is on record may be deleted since, and another application have one of its name
+        there = {one.name for one in self._system.streams(of=self.application) if one.internal_of == self.application}
         for topic in own:
             with suppress(StreamNotFoundError):
-                self._system.delete_stream(topic)
+                if topic in there:
+                    self._system.delete_stream(topic)
             reached("reset", 3)
         self._job.transact([*((INTERNAL, topic, None) for topic in own), (RESET, "begun", None)])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.adapters.kafka.names import JOB, LANES, MODELS
+from headrace.adapters.kafka.names import INTERNAL, JOB, LANES, MODELS, internal_id
 from headrace.core.group.grants import Grant, Grants, InForce, numbers_in_force
 from headrace.model.commits import DriverLease
 from headrace.model.job_model import JobModel
@@ -71,6 +71,16 @@ def plan_entries(model: JobModel, encoded: bytes, before: bytes | None, used: Ma
         if count > used.get(sub.title, 0):  # before a lane is used, or a later driver would not fence it
             entries.append((LANES, sub.title, b"%d" % count))
     return entries
+
+
+def id_entries(model: JobModel, on_record: Mapping[str, bytes]) -> list[Entry]:
+    """The repartition topics that `model` reads with their ids, where these are not on record: an older version has created the
+    topic, or a start that was killed then."""
+    return [
+        (INTERNAL, topic, value + b"@" + model.stream_ids[topic].encode())
+        for topic, value in on_record.items()
+        if topic in model.stream_ids and not internal_id(value)
+    ]
 
 
 def metadata_entries(metadata: Metadata | None) -> list[Entry]:

@@ -13,7 +13,7 @@ from headrace.errors import StorageError
 
 # Namespaces of an application's metadata, on Kafka alone.
 JOB, MODELS, LANES, STATUS, PROCESSORS = "job", "job-models", "lanes", "status", "processors"
-INTERNAL = "internal-topics"  # the repartition topics that it made
+INTERNAL = "internal-topics"  # the repartition topics that it made, to their `internal_value`
 RESET = "reset"  # whether the application is half forgotten
 _OWN = NAMESPACES | {JOB, MODELS, LANES, STATUS, PROCESSORS, INTERNAL, RESET}
 OF_REQUESTS = "/requests"  # after a namespace
@@ -84,6 +84,25 @@ def name_of(key: bytes) -> tuple[str, str]:
     """
     namespace, _, name = key.decode("utf-8", "replace").partition("/")
     return unquote(namespace), unquote(name)
+
+
+def internal_value(partitions: int, topic_id: str = "") -> bytes:
+    """What is on record of a repartition topic: how many partitions it is made with, and its id, once it is there. Older
+    versions wrote no id, and read neither.
+
+    >>> internal_value(4), internal_value(4, "tH3x")
+    (b'4', b'4@tH3x')
+    """
+    return f"{partitions}@{topic_id}".rstrip("@").encode()
+
+
+def internal_id(value: bytes) -> str:
+    """The id of the topic that is on record, empty where that is not known.
+
+    >>> internal_id(b"4@tH3x"), internal_id(b"4")
+    ('tH3x', '')
+    """
+    return value.partition(b"@")[2].decode(errors="replace")
 
 
 def is_own_key(key: bytes | None) -> bool:

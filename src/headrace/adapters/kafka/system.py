@@ -21,7 +21,7 @@ from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.held_job import HeldJob
 from headrace.adapters.kafka.known_topics import KnownTopics, refuse_kafkas_own
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
-from headrace.adapters.kafka.names import INTERNAL, checkpoint_topic, dead_letters_id, metadata_topic
+from headrace.adapters.kafka.names import INTERNAL, checkpoint_topic, dead_letters_id, internal_value, metadata_topic
 from headrace.adapters.kafka.processor_store import KafkaProcessorStore
 from headrace.adapters.kafka.stored_checkpoints import CheckpointTopic
 from headrace.adapters.kafka.topic_expansion import expanded
@@ -151,19 +151,34 @@ class KafkaSystem(System):
             raise StreamExistsError(
                 f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
             )
-        if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
-            self.own_topics.ensure(internal_of)
-            self.own_topics.write(internal_of, INTERNAL, {name: b"%d" % partitions})
-        topic = self._made(name, partitions, internal=internal_of is not None)
+        topic = self._made(name, partitions) if internal_of is None else self._made_on_record(name, partitions, internal_of)
         self._topics.learn(topic)
         return StreamDescription(name, topic.partitions, topic.id, internal_of)
 
-    def _made(self, name: str, partitions: int, *, internal: bool) -> Topic:
-        """Of a topic that users read, they may set everything otherwise."""
+    def _made_on_record(self, name: str, partitions: int, application: str) -> Topic:
+        """On record before it is there: one that is there and not on record is refused. Then with its id: another application
+        may have one of that name on record too, and create it at the same time."""
+        own = self.own_topics
+        own.ensure(application)
+        own.write(application, INTERNAL, {name: internal_value(partitions)})
+        try:
+            topic = self._made(name, partitions, _REPARTITION)
+        except StreamExistsError:
+            found = self._topics.find(name)
+            is_own = found is not None and own.has_made(application, found)
+            own.write(application, INTERNAL, {name: internal_value(found.partitions, found.id) if found and is_own else None})
+            raise
+        except ConfigError:
+            own.write(application, INTERNAL, {name: None})
+            raise
+        own.write(application, INTERNAL, {name: internal_value(partitions, topic.id)})
+        return topic
+
+    def _made(self, name: str, partitions: int, own: Mapping[str, str] | None = None) -> Topic:
+        """`own`: settings that users do not set otherwise. Of a topic that they read, they may set everything."""
 
         def settings(times: dict[str, str]) -> dict[str, str]:
-            own = _OWN_TIMES | times
-            return own | _REPARTITION if internal else own | dict(self.connection.topic_settings)
+            return _OWN_TIMES | times | dict(self.connection.topic_settings if own is None else own)
 
         try:
             return self._admin.create(name, partitions, settings(_ANY_TIME))
@@ -188,23 +203,21 @@ class KafkaSystem(System):
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping."""
         names, own = self._admin.names(), self.own_topics
-        applications, owners = list[str](), dict[str, str]()
-        if of is None:
-            found = own.found(names)
-            applications, owners = list(found), own.owners(found)
-        elif own.is_initialized(of):
-            applications, owners = [of], own.made_by(of)
+        found = own.found(names) if of is None else {}
+        applications = list(found) if of is None else [of] if own.is_initialized(of) else []
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
-        return [
-            StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
-            for topic in self._topics.read(names - hidden)
-        ]
+        topics = self._topics.read(names - hidden)
+        if of is None:
+            owners = own.owners(found, topics)
+        else:
+            owners = own.made_by(of, topics) if applications else {}
+        return [StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name)) for topic in topics]
 
     def describe_stream(self, name: str) -> StreamDescription:
         """Of an application is a repartition topic, and its bookkeeping."""
         topic, applications = self._topics.get(name), self.own_topics.found()
         bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
-        owner = bookkeeping.get(name) or self.own_topics.owners(applications).get(name)
+        owner = bookkeeping.get(name) or self.own_topics.owners(applications, [topic]).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:
