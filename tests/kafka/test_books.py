@@ -136,6 +136,29 @@ def test_an_application_is_known_by_any_of_its_records_wherever_compaction_leave
     assert [world.system.has_run(name) for name in (*names, strange)] == [True] * len(names) + [False]
 
 
+def test_bookkeeping_that_somebody_gave_more_partitions_is_the_applications_still(world: World) -> None:
+    """What is in the first one counts. None of ours begins with several, so one of several with nothing there is a user's."""
+    source = world.stream("in")
+    world.system.create_stream(source, 1)
+    for _ in range(2):
+        world.system.produce(source, [("a", b"1")], key=hr.String(), value=hr.Bytes())
+        app = world.app()
+        app.stream(source).repartition(hr.Repartitioned(name="again")).to(world.stream("out"))
+        caught_up(app)
+        if world.system._admin.topics([metadata_topic(world.name)])[metadata_topic(world.name)].partitions == 1:
+            for topic in (metadata_topic(world.name), checkpoint_topic(world.name)):
+                world.system._admin.add_partitions(topic, 2)
+    with hr.open_system(world.url) as other:
+        assert world.name in other.applications()
+        assert {one.internal_of for one in other.streams() if one.name.startswith(world.name)} == {None, world.name}
+    assert len(list(world.system.consume(world.stream("out")))) == 2
+    user = written_first(world, "user", [])
+    world.system._admin.add_partitions(metadata_topic(user), 3)
+    refused = pytest.raises(IncompatibleChangeError, match=f"topic '{user}-metadata' exists, and is not the bookkeeping")
+    with hr.open_system(world.url) as other, refused:
+        other.own_topics.is_initialized(user)
+
+
 def test_every_namespace_that_is_written_is_known_so_that_its_records_say_whose_a_topic_is(world: World) -> None:
     """An application that has done most of what one can do."""
     source, dead = world.stream("in"), world.stream("dead")

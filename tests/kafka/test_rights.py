@@ -11,10 +11,12 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
 import headrace as hr
+from headrace.cli.expand import job_models
+from headrace.cli.stream_check import _smallest_count
 from headrace.errors import StorageError, UnavailableError
 from headrace.testing import KafkaServer
 from kafka.clients import QUIET
-from support.world import caught_up
+from support.world import caught_up, waited
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
 AUTHORIZER = {
@@ -139,3 +141,48 @@ def test_a_right_that_the_coordinator_lacks_is_named_and_not_waited_for(
     assert not isinstance(error.value, UnavailableError), "it is tried no more"
     grant(guarded, [lacking_right for lacking_right in rights_of(name) if (*lacking_right[:2], lacking_right[3]) == lacking])
     run(guarded, name, tmp_path)
+
+
+def test_metadata_that_may_be_seen_and_not_read_is_no_other_applications(guarded: KafkaServer, tmp_path: Path) -> None:
+    name = filled(guarded)
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
+        system.metadata_store(name).request("other", b"x")
+    grant(guarded, [right for right in rights_of(name) if right[0] is not TOPIC or right[3] is not READ])
+    missing = f"cannot read topic '{name}-metadata'(.|\\n)*has not the right to"
+    with pytest.raises(StorageError, match=missing):
+        run(guarded, name, tmp_path)
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "job")) as system:
+        with pytest.raises(StorageError, match=missing):
+            system.streams(of=name)
+        grant(guarded, rights_of(name))
+        assert waited(lambda: is_readable(system, name)), "what was refused once is asked again"
+    run(guarded, name, tmp_path)
+
+
+def is_readable(system: Any, name: str) -> bool:
+    try:
+        return f"{name}.in" in [one.name for one in system.streams(of=name)]
+    except StorageError:
+        return False
+
+
+def test_an_application_that_may_be_seen_and_not_read_may_read_a_stream(
+    guarded: KafkaServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = filled(guarded)
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
+        system.metadata_store(name).request("other", b"x")
+        system.create_stream(f"{name}-again-repartition", 1, internal_of=name)
+    grant(guarded, [(TOPIC, f"{name}.in", LITERAL, ALTER), (TOPIC, f"{name}.in", LITERAL, DESCRIBE)])
+    grant(guarded, [(TOPIC, f"{name}-", PREFIXED, DESCRIBE)])
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "job")) as system:
+        assert name in system.applications()
+        listed = {one.name: one.internal_of for one in system.streams()}
+        assert listed[f"{name}.in"] is None and f"{name}-metadata" not in listed
+        assert system.describe_stream(f"{name}-metadata").internal_of == name
+        with pytest.raises(StorageError, match=f"(.|\\n)*'{name}-metadata'(.|\\n)*--force expands the stream without knowing"):
+            job_models(system, False, "expands the stream")
+        assert name not in [model.application for model in job_models(system, True, "expands the stream")]
+        assert f"'{name}-metadata'" in capsys.readouterr().err
+        assert _smallest_count(system, system.describe_stream(f"{name}.in")) == 2
+        assert f"'{name}-metadata'" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from headrace.cli.output import EXIT_ERROR, print_json, say
 from headrace.cli.streams import KeyOption, NameArgument
 from headrace.cli.targets import JsonOption, SystemOption, looked_up, target_of, whole_number
 from headrace.core.topology.patterns import is_read_by
+from headrace.errors import StorageError, UnavailableError
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
 from headrace.serdes.serdes import serde_of_text
@@ -96,8 +97,14 @@ def _smallest_count(system: Any, stream: StreamDescription) -> int:
 
     counts = [stream.partitions]
     for application in system.applications():
-        stored = SystemStreamPartitionAssignmentManager(system.metadata_store(application))
-        record = stored.read_partition_records().get(stream.name)
+        try:
+            stored = SystemStreamPartitionAssignmentManager(system.metadata_store(application))
+            record = stored.read_partition_records().get(stream.name)
+        except UnavailableError:
+            raise
+        except StorageError as error:
+            say(f"warning: {error.message}: how many partitions it has on record is not known")
+            continue
         counts += record.counts if record is not None and record.stream_id == stream.id else ()
     return min(counts)
 
