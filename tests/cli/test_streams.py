@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.adapters.log.system import LogSystem
+from headrace.errors import UnavailableError
 
 Run = Callable[..., Any]
+UNLED = [f"unled-{number}" for number in range(5)]
 
 
 def lines_of(result: Any) -> list[Any]:
@@ -37,6 +40,32 @@ def test_create_list_describe_delete(fresh: Run) -> None:
     )
     assert fresh("stream", "delete", "flights", "--yes").exit_code == 0
     assert json.loads(fresh("stream", "list", "--json").stdout) == []
+
+
+def test_a_stream_of_which_nothing_is_known_is_listed_without_its_records(
+    fresh: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("deleted", "mine", *UNLED):
+        assert fresh("stream", "create", name).exit_code == 0
+    ends, asked = LogSystem.end_offsets, []
+
+    def without(system: LogSystem, stream: str) -> dict[int, int]:
+        asked.append(stream)
+        if stream == "deleted":
+            system.delete_stream(stream)
+        if stream in UNLED:
+            raise UnavailableError(f"cannot read the offsets of topic {stream!r}: no leader")
+        return ends(system, stream)
+
+    monkeypatch.setattr(LogSystem, "end_offsets", without)
+    found = fresh("stream", "list", "--json")
+    assert found.exit_code == 0, found.output
+    listed = {one["name"]: one["records"] for one in json.loads(found.stdout)}
+    assert listed == {"deleted": None, "mine": 0} | dict.fromkeys(UNLED)
+    assert "'deleted' was deleted meanwhile" in found.stderr and "topic 'unled-0': no leader" in found.stderr
+    assert asked == ["deleted", "mine", *UNLED[:3]], "each takes as long as a broker is waited for"
+    row = next(line for line in fresh("stream", "list").stdout.splitlines() if line.startswith("unled-0"))
+    assert row.split() == ["unled-0", "1", "-", "-"]
 
 
 def test_what_is_produced_is_consumed(streams: Run) -> None:

@@ -19,7 +19,7 @@ from headrace.cli.targets import JsonOption, SystemOption, YesOption, looked_up,
 from headrace.client.job_look import is_run
 from headrace.codec.job_records import stored_operators
 from headrace.core.job_plan.stream_readers import is_output, models_that_read
-from headrace.errors import ConfigError, HeadraceError, SerdeError, StorageError, UnavailableError
+from headrace.errors import ConfigError, HeadraceError, SerdeError, StorageError, StreamNotFoundError, UnavailableError
 from headrace.model.durations import time_us
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
@@ -47,6 +47,7 @@ headrace stream consume flights --start 2013-06-01T00:00:00Z"""
 _WINDOWED = "--key windowed:SERDE, such as windowed:string"
 _FOLLOW_INTERVAL_S = 0.2
 _BATCH_LINES = 100_000
+_UNANSWERED_MAX = 3  # streams in a list: each of them is waited for, and behind so many no other is asked about
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
 KeyOption = Annotated[str, typer.Option("--key", metavar="SERDE", help=f"Serde of the keys: {_SERDES}.")]
@@ -71,7 +72,9 @@ def create(
 def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
     """List all streams, also the repartition streams that belong to an application."""
     with looked_up(system) as opened:
-        rows = [(one.name, one.partitions, _records_in(opened, one.name), one.internal_of) for one in opened.streams()]
+        found = opened.streams()
+        counts = _counts_of(opened, [one.name for one in found])
+        rows = [(one.name, one.partitions, count, one.internal_of) for one, count in zip(found, counts, strict=True)]
     if json:
         print_json([dict(zip(("name", "partitions", "records", "internal_of"), row, strict=True)) for row in rows])
     elif rows:
@@ -302,6 +305,24 @@ def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]
                 f"--start {offset}: partition {number} of stream {name!r} holds {holds}, and its next record gets offset {end}",
                 f"name an offset {known} there, or by --partition the partitions that have it",
             )
+
+
+def _counts_of(system: Any, names: Iterable[str]) -> list[int | None]:
+    """How many records each of these streams holds. None where that is not known, which ends no list: others may delete theirs
+    meanwhile, or have some without a leader."""
+    counts, unanswered = list[int | None](), 0
+    for name in names:
+        count = None
+        if unanswered < _UNANSWERED_MAX:
+            try:
+                count = _records_in(system, name)
+            except StreamNotFoundError:
+                say(f"warning: stream {name!r} was deleted meanwhile")
+            except StorageError as error:
+                unanswered += 1
+                say(f"warning: how many records stream {name!r} has is not known: {error.message}")
+        counts.append(count)
+    return counts
 
 
 def _records_in(system: Any, name: str) -> int:
