@@ -19,7 +19,7 @@ from headrace.worker.outputs import Outputs, output_table
 from headrace.worker.replay_header import mark_of
 
 PREFIX = "headrace."
-APPLICATION = "application"  # whose letter it is: several may write to one stream
+_WHOSE = "application"  # whose letter it is: several may write to one stream
 _CUT_BYTES = 300  # at least what the header takes that says what was left out
 _FACT_BYTES_MIN = 40  # of what is said of a record, where the stream takes small ones only
 
@@ -68,7 +68,7 @@ def _headers(reject: Reject, stream: str, partition: int, now_us: int, applicati
         "error-class": reject.error_class,
         "error-message": reject.message,
         "failed-at-us": now_us,
-        APPLICATION: application,
+        _WHOSE: application,
     }
     return [_header(name, fact) for name, fact in facts.items()]
 
@@ -96,7 +96,7 @@ def _fitting(
     if _size(added) > bytes_max - _CUT_BYTES:
         most = max(_FACT_BYTES_MIN, (bytes_max - _CUT_BYTES) // len(added) - _FACT_BYTES_MIN)
         # A name that is cut would be another application's: a letter without one counts for any.
-        added = [one for one in added if one["name"] != PREFIX + APPLICATION or len(one["value"]) <= most]
+        added = [one for one in added if one["name"] != PREFIX + _WHOSE or len(one["value"]) <= most]
         added = [{"name": fact["name"], "value": fact["value"][:most]} for fact in added]
     room = max(0, bytes_max - _size(added) - _CUT_BYTES)
     notes = []
