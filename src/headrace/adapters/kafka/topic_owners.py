@@ -118,10 +118,14 @@ class TopicOwners:
             return whose is not None
 
         # what is not committed yet is a mark as well
-        left = self._each(dict.fromkeys(names, start), take, _SMALL, "read_uncommitted", self._wait_s)
+        self._read_all(dict.fromkeys(names, start), take, _SMALL)
+        return found
+
+    def _read_all(self, starts: Mapping[str, int], take: Take, settings: Mapping[str, Any]) -> None:
+        """With what is not committed yet; `UnavailableError` where a topic is not read to where `take` is done with it."""
+        left = self._each(starts, take, settings, "read_uncommitted", self._wait_s)
         if left:
             raise UnavailableError(f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?")
-        return found
 
     def claims(self, found: Mapping[str, Topic], needed: Collection[str] = ()) -> Claims:
         """The repartition topics that applications have on record, as far as that is committed. Of an application whose
@@ -171,7 +175,7 @@ class TopicOwners:
                     ids.add(internal_id(message.value()))
             return message.error() is not None
 
-        self._each({metadata_topic(application): 0}, take, {}, "read_uncommitted", self._wait_s)
+        self._read_all({metadata_topic(application): 0}, take, {})
         return ids - {""}
 
     def _check_unread(self, unread: Mapping[str, tuple[str, str]], needed: Collection[str]) -> None:
