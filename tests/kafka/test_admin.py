@@ -185,6 +185,19 @@ class TestTopics:
         with pytest.raises(ConfigError, match=r"cannot be created: (.|\n)*nonsense"):
             admin.create(f"{name}-b", 1, {"nonsense": "1"})
 
+    def test_brokers_that_the_controller_has_not_heard_of_are_waited_for(
+        self, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a machine that is overloaded: they are listed, and there are enough."""
+        requested, fenced = Admin._requested, failing(KafkaError.INVALID_REPLICATION_FACTOR)
+
+        def answered(self: Admin, request: Callable[[Any], Any]) -> Any:
+            fenced()
+            return requested(self, request)
+
+        monkeypatch.setattr(Admin, "_requested", answered)
+        assert admin.create(name, 1, {}).partitions == 1
+
     def test_an_unknown_topic_is_not_waited_for_long(
         self, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

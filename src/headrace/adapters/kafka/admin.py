@@ -76,8 +76,8 @@ class Admin(BrokerRequests):
                     return  # it was made by the request before, whose answer was lost
                 if code == KafkaError.TOPIC_ALREADY_EXISTS:
                     raise StreamExistsError(f"topic {name!r} exists already", "choose another name, or use that one") from None
-                if code == KafkaError.INVALID_REPLICATION_FACTOR:
-                    raise self._too_few_brokers(name, error.args[0]) from None
+                if code == KafkaError.INVALID_REPLICATION_FACTOR and factor > (count := self._brokers()):
+                    raise self._too_few_brokers(name, error.args[0], count) from None
                 if code == KafkaError.TOPIC_EXCEPTION:
                     raise InvalidNameError(
                         f"topic {name!r} cannot be created: {error.args[0].str()}",
@@ -122,8 +122,7 @@ class Admin(BrokerRequests):
         """A topic with its partitions and their leaders, and the cluster's brokers, as one of these tells."""
         return self._listed(f"list topic {name!r}", topic=name)
 
-    def _too_few_brokers(self, name: str, cause: KafkaError) -> ConfigError:
-        count = self._brokers()
+    def _too_few_brokers(self, name: str, cause: KafkaError, count: int) -> ConfigError:
         brokers = "is 1 broker" if count == 1 else f"are {count} brokers"
         return ConfigError(
             f"topic {name!r} cannot be created: {cause.str()}",

@@ -43,11 +43,12 @@ SETTLES = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_
 # What is known of a partition's leader is of before it went away.
 _STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 # Not retriable by librdkafka's word, but temporary: until the broker is back, or its leader has just come back. It knows its
-# topics first, and their leaders later (_NOENT); when it goes down, it breaks handshakes off, too (_SSL).
+# topics first, and their leaders later (_NOENT); when it goes down, it breaks handshakes off, too (_SSL). Brokers that are
+# listed may not take topics for a while, as the controller has not heard of them (INVALID_REPLICATION_FACTOR).
 WAIT = _NO_CONNECTION | _STALE | {
     KafkaError._RESOLVE, KafkaError._NOENT, KafkaError._SSL, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.INVALID_REPLICATION_FACTOR,
 }  # fmt: skip
 _NOT_REACHED = "cannot reach Kafka at "
 _PLAIN = {
