@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from headrace.driver.rounds.absent_containers import AbsentContainers
 from headrace.driver.rounds.planned_round import PlannedRound
-from headrace.exchange.engine import EXECUTOR_LOST, ContainerWork
+from headrace.driver.rounds.retries import FAILURES_MAX, Retries
+from headrace.errors import RoundFailedError
+from headrace.exchange.engine import EXECUTOR_LOST, ContainerWork, EngineFailure
 from headrace.exchange.messages import Summary
 from headrace.model.checkpoint import RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
@@ -67,3 +72,21 @@ def test_a_task_that_sat_out_was_not_lost() -> None:
         known.begin()
         known.heard(round_of(0, bases=part), [Summary(0, lost=True)])
         assert known.failure is None
+
+
+def test_executors_that_are_lost_twice_each_are_not_one_that_is_lost_again_and_again() -> None:
+    """Each of them commits before the next one is lost."""
+    ended = threading.Event()
+    ended.set()
+    seen = SimpleNamespace(failed=frozenset[int](), times_lost=0)
+    places = SimpleNamespace(positions=dict)
+    runner: Any = SimpleNamespace(absent=seen, task_positions=places, sub=SimpleNamespace(title="source"))
+    retries = Retries(runner, ended, lambda what, ask: None, lambda: None, lambda text: None)
+    planned = round_of(*range(6), bases={})
+    for lane in range(6):
+        retries.ended(planned.lanes - {lane, lane - 1}, is_whole=False)  # its first loss is no failure
+        seen.failed, seen.times_lost = frozenset({lane}), 2
+        retries.again(planned, EngineFailure("lost", error_class=EXECUTOR_LOST))
+    seen.times_lost = FAILURES_MAX
+    with pytest.raises(RoundFailedError, match=f"failed {FAILURES_MAX} times, .* an executor was lost"):
+        retries.again(planned, EngineFailure("lost", error_class=EXECUTOR_LOST))

@@ -223,6 +223,35 @@ def test_a_reading_from_the_beginning_that_fails_is_made_once_more(
     assert trimmed.refresh() == {b"kept": b"1", b"new": b"2", b"other": b"1"}
 
 
+def test_a_reading_from_the_beginning_comes_to_its_end_in_several_tries(
+    kafka_server: KafkaServer, trimmed: CompactedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little each of them may read: of a large topic a group has a few seconds."""
+    for number in range(4):
+        put(kafka_server.client_settings(), trimmed.topic, b"more", b"%d" % number)
+    before, now = trimmed.refresh(), compacted._moment()
+    received, most = compacted.received, [0]
+
+    def few(consumer: Any, _: int) -> Iterator[Any]:
+        most[0] -= 1
+        return iter(received(consumer, 1)) if most[0] >= 0 else iter(())
+
+    monkeypatch.setattr(compacted, "received", few)
+    monkeypatch.setattr(compacted, "_moment", lambda: (now[0] + 3_700.0, now[1]))
+    monkeypatch.setattr(compacted, "LOOK_S", 0.05)
+    reached = list[int]()
+    for _ in range(20):
+        most[0] = 1
+        try:
+            trimmed.refresh(within_s=0.05)
+            break
+        except StorageError:
+            assert trimmed._values == before and trimmed._again is not None
+            reached.append(trimmed._again[1])
+    assert len(set(reached)) > 1 and reached == sorted(reached)
+    assert trimmed.refresh() == {b"kept": b"1", b"new": b"2", b"more": b"3"} and trimmed._again is None
+
+
 def test_a_topic_that_was_recreated_is_an_error_behind_a_long_pause_too(
     trimmed: CompactedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,19 @@ def test_a_right_that_the_coordinator_lacks_is_named_and_not_waited_for(
     run(guarded, name, tmp_path)
 
 
+def test_who_may_not_read_checkpoints_may_request(guarded: KafkaServer) -> None:
+    other = filled(guarded)
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
+        system.own_topics.ensure(other)
+        system.metadata_store(other).request("other", b"x")
+    grant(guarded, [(TOPIC, f"{other}-", PREFIXED, DESCRIBE)])
+    grant(guarded, [(TOPIC, f"{other}-metadata", LITERAL, right) for right in (READ, WRITE)])
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "job")) as system:
+        assert waited(lambda: may(lambda: system.own_topics.is_initialized(other)))
+        id_ = system.metadata_store(other).request("other", b"y")
+        assert id_ in system.metadata_store(other).requests("other")
+
+
 def test_metadata_that_may_be_seen_and_not_read_is_no_other_applications(guarded: KafkaServer, tmp_path: Path) -> None:
     name = filled(guarded)
     with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
@@ -157,6 +170,14 @@ def test_metadata_that_may_be_seen_and_not_read_is_no_other_applications(guarded
         grant(guarded, rights_of(name))
         assert waited(lambda: is_readable(system, name)), "what was refused once is asked again"
     run(guarded, name, tmp_path)
+
+
+def may(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except StorageError:
+        return False
+    return True
 
 
 def is_readable(system: Any, name: str) -> bool:

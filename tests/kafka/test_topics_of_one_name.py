@@ -106,7 +106,7 @@ def test_of_two_that_start_at_once_one_has_the_topic_and_the_other_is_refused(
         behind(second, lambda: create(first, world.topic, 2, world.name))
         with pytest.raises(StreamExistsError, match=world.topic):
             create(second, world.topic, 2, world.other)
-    assert (world.owner(), world.on_record(world.other)) == (world.name, {})
+    assert (world.owner(), world.on_record(world.other)) == (world.name, {world.topic: b"2"})
     with pytest.raises(IncompatibleChangeError, match=f"it belongs to '{world.name}'"):
         world.start(world.other)
 
@@ -149,14 +149,31 @@ def test_one_that_another_start_of_the_application_has_made_is_its_own(
     assert world.on_record(world.other) == world.with_id()
 
 
-def test_one_that_could_not_be_made_is_not_on_record(world: Flights) -> None:
+def test_one_that_could_not_be_made_is_made_by_the_next_start_or_is_anothers(world: Flights) -> None:
     world.system.own_topics.ensure(world.other)
     refused = pytest.raises(ConfigError, match=world.topic)
     with hr.open_system(world.url, kafka={"replication.factor": "3"}) as system, refused:
         system.create_stream(world.topic, 2, internal_of=world.other)
-    assert world.on_record(world.other) == {}
+    world.start(world.name)
+    assert world.owner() == world.name
+    with pytest.raises(IncompatibleChangeError, match=f"it belongs to '{world.name}'"):
+        world.start(world.other)
+    world.start(world.name, repartitions=False)
+    world.system.delete_stream(world.topic)
     world.start(world.other)
-    assert world.owner() == world.other
+    assert (world.owner(), world.on_record(world.other)) == (world.other, world.with_id())
+
+
+def test_one_whose_creation_was_not_answered_is_its_applications(world: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start does not see it yet, and the brokers carry out the first request before the second one."""
+    monkeypatch.setattr(application_topics, "MADE_S", 0.0)
+    world.write(world.other, b"2")
+    with hr.open_system(world.url) as first, hr.open_system(world.url) as second:
+        behind(second, lambda: first._made(world.topic, 2, {}))
+        assert create(second, world.topic, 2, world.other).internal_of == world.other
+    for _ in range(2):
+        world.start(world.other)
+        assert (world.owner(), world.on_record(world.other)) == (world.other, world.with_id())
 
 
 @pytest.mark.parametrize("place_of_kill", ["before the topic is made", "before its id is on record"])

@@ -67,18 +67,27 @@ class ApplicationTopics:
             self._producer = None
 
     def ensure(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet. `IncompatibleChangeError` as for `is_initialized`, of
-        both; `ConfigError` for one that deletes records by age or size."""
-        names = (metadata_topic(application), checkpoint_topic(application))
-        there = [topic for topic in map(self._find, names) if topic is not None]
-        self._check_owner(application, there)  # before any is made: a plan deletes the checkpoints that it finds
-        self._check_policy(application, there)
+        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`,
+        and of both where the metadata is not there."""
+        metadata, names = self._find(metadata_topic(application)), (metadata_topic(application), checkpoint_topic(application))
+        self._check_owner(application, self._own(application) if metadata is None else [metadata])
         for name in names:
             if self._find(name) is None:
                 try:
                     self._admin.create(name, 1, {**_OFTEN, **self._connection.topic_settings, **_COMPACTED})
                 except StreamExistsError:
                     continue  # another driver was quicker
+
+    def check(self, application: str) -> None:
+        """Before an application is taken. `IncompatibleChangeError` as for `is_initialized`, of both its own topics, as a plan
+        deletes the checkpoints that it finds; `ConfigError` for one that deletes records by age or size."""
+        there = self._own(application)
+        self._check_owner(application, there)
+        self._check_policy(application, there)
+
+    def _own(self, application: str) -> list[Topic]:
+        names = (metadata_topic(application), checkpoint_topic(application))
+        return [topic for topic in map(self._find, names) if topic is not None]
 
     def is_initialized(self, application: str) -> bool:
         """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's,
@@ -99,12 +108,17 @@ class ApplicationTopics:
         return None
 
     def _check_owner(self, application: str, topics: Sequence[Topic]) -> None:
-        for name, owner in self._owners.whose(topics).items():
+        owners = self._owners.whose(topics)
+        is_known = owners.get(metadata_topic(application)) is TopicOwner.OURS
+        for topic in topics:
+            owner = owners[topic.name]
             if owner is TopicOwner.UNREADABLE:
-                raise self._admin.failed(f"read topic {name!r}", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-            if owner is TopicOwner.OTHERS:
+                raise self._admin.failed(f"read topic {topic.name!r}", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+            # none of ours begins with several partitions: there may be records of theirs in the others
+            is_theirs = owner is TopicOwner.EMPTY and topic.partitions > 1 and not is_known
+            if owner is TopicOwner.OTHERS or is_theirs:
                 raise IncompatibleChangeError(
-                    f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
+                    f"topic {topic.name!r} exists, and is not the bookkeeping of application {application!r}",
                     "give the application another name, or that topic",
                 )
 

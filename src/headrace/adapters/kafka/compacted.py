@@ -48,6 +48,7 @@ class CompactedTopic:
         self._ahead: CompactedTopic | None = None
         self._next = 0  # the offset up to which committed records were read
         self._read_at = _moment()  # when that was the end
+        self._again: tuple[dict[bytes, bytes], int, tuple[float, float]] | None = None  # see `_read_again`: values, next, when
         self._waited_at = -1  # where a look has waited for a transaction that stayed open
 
     def refresh(self, *, wait: bool = True, within_s: float | None = None) -> dict[bytes, bytes]:
@@ -160,15 +161,18 @@ class CompactedTopic:
                 time.sleep(0.02)
 
     def _read_again(self, end: int, within_s: float) -> None:
-        """`_read_to`, from the beginning; where it raises, what was known stays so. A value that is what it was is the very
-        one, so that who compares them sees nothing new."""
-        known, reached = self._values, self._next
-        self._values, self._next = {}, 0
+        """`_read_to`, from the beginning; where it raises, what was known stays so, and the next try reads on from where this
+        one came to. A value that is what it was is the very one, so that who compares them sees nothing new."""
+        known, reached, now = self._values, self._next, _moment()
+        is_of_late = self._again is not None and not _is_long(self._again[2], now)
+        self._values, self._next, _ = self._again if self._again is not None and is_of_late else ({}, 0, now)
         try:
             self._read_to(end, within_s)
         except BaseException:
+            self._again = self._values, self._next, now
             self._values, self._next = known, reached
             raise
+        self._again = None
         self._values |= {key: value for key, value in known.items() if self._values.get(key) == value}
 
     def _read_to(self, end: int, within_s: float) -> None:

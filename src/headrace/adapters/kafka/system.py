@@ -157,7 +157,8 @@ class KafkaSystem(System):
 
     def _made_on_record(self, name: str, partitions: int, application: str) -> Topic:
         """On record before it is there: one that is there and not on record is refused. Then with its id: another application
-        may have one of that name on record too, and create it at the same time."""
+        may have one of that name on record too, and create it at the same time. A record stays where the creation fails: the
+        topic may come into being all the same, and without an id it counts for nothing where another has that."""
         own = self.own_topics
         own.ensure(application)
         own.write(application, INTERNAL, {name: internal_value(partitions)})
@@ -165,11 +166,8 @@ class KafkaSystem(System):
             topic = self._made(name, partitions, _REPARTITION)
         except StreamExistsError:
             found = self._topics.find(name)
-            is_own = found is not None and own.has_made(application, found)
-            own.write(application, INTERNAL, {name: internal_value(found.partitions, found.id) if found and is_own else None})
-            raise
-        except ConfigError:
-            own.write(application, INTERNAL, {name: None})
+            if found is not None and own.has_made(application, found):
+                own.write(application, INTERNAL, {name: internal_value(found.partitions, found.id)})
             raise
         own.write(application, INTERNAL, {name: internal_value(partitions, topic.id)})
         return topic

@@ -101,9 +101,6 @@ class TopicOwners:
         found |= {name: owner for name, owner in last.items() if owner is TopicOwner.OURS}
         known = (TopicOwner.OURS, TopicOwner.OTHERS)
         self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] in known}
-        # none of ours begins with several: there may be records of theirs in the others
-        full = {topic.name for topic in new if topic.partitions > 1 and found[topic.name] is TopicOwner.EMPTY}
-        found |= dict.fromkeys(full, TopicOwner.OTHERS)
         return {topic.name: self._seen.get(topic.id) or found[topic.name] for topic in topics}
 
     def _looked_at(self, names: Collection[str], start: int) -> dict[str, TopicOwner]:

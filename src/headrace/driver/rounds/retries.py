@@ -92,7 +92,7 @@ class Retries:
             hint = f"{hint}; {advice}"
         delay_s = min(DELAY_S_MAX, 0.1 * 2.0**self._failures)
         absent = self._runner.absent
-        self._failures = max(self._failures + 1, absent.times_lost)
+        self._failures = max(self._failures, absent.times_lost) if absent.times_lost else self._failures + 1
         self._lanes, self._are_known = absent.failed or planned.lanes, bool(absent.failed)
         if self._failures >= FAILURES_MAX:
             raise RoundFailedError(
