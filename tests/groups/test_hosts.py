@@ -42,6 +42,12 @@ def rounds_since(group: Group, lines: int) -> list[tuple[str, str]]:
     return found
 
 
+def state_bytes(group: Group, first: int) -> int:
+    """Of the files that checkpoints name, from this one of each on: 0 for all, -1 for the last."""
+    heads = [one.head for one in group.system.job_store(group.name).checkpoints().values() if one.head is not None]
+    return sum(file.bytes for head in heads for file in head.files[first:])
+
+
 def work_lines(group: Group) -> list[str]:
     return Path(group.folder, "work.jsonl").read_text().splitlines()
 
@@ -54,10 +60,11 @@ def test_tasks_are_back_on_their_hosts_when_all_processors_were_killed(hosted: G
     shares = group.tasks_of()
     group.send(100)
     group.until(lambda: len(group.rows("numbered")) > 200)
+    with group.sending():  # until there are several rounds that have written state
+        group.until(lambda: 4 * state_bytes(group, -1) < state_bytes(group, 0))
     for id_ in IDS:
         group.kill(id_)
-    heads = [one.head for one in group.system.job_store(group.name).checkpoints().values() if one.head is not None]
-    last, whole = (sum(file.bytes for head in heads for file in head.files[from_:]) for from_ in (-1, 0))
+    last, whole = state_bytes(group, -1), state_bytes(group, 0)
     assert 0 < last < whole / 2, "the bound tells an apply from a restore"
     lines = len(work_lines(group))
     for id_ in reversed(IDS):

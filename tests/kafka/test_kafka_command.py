@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.kafka
 SOURCE = Path(__file__).parents[2] / "src"
 AS_IN_A_TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 COMMAND = [sys.executable, "-c", AS_IN_A_TERMINAL + "from headrace.cli import main; main()", "kafka", "start"]
+
+
+class NotStartedError(Exception):
+    """With what the command said."""
 
 
 @contextmanager
@@ -43,17 +48,38 @@ def described(process: subprocess.Popen[str]) -> dict[str, object]:
         text += line
         if line.rstrip() == "}":
             break
+    if not text:
+        raise NotStartedError(process.communicate(timeout=60)[1])
     return json.loads(text)
+
+
+Up = tuple["subprocess.Popen[str]", dict[str, object]]
+
+
+@contextmanager
+def started(port: str | Iterator[int], *arguments: str, folder: Path) -> Iterator[Up]:
+    """The command once it is up, on this port; or on one of these: another process may take one that was just free."""
+    for one in [port] if isinstance(port, str) else islice(port, 3):
+        with start("--port", str(one), "--json", *arguments, folder=folder) as process:
+            try:
+                found = described(process)
+            except NotStartedError as error:
+                if isinstance(port, str) or "is taken" not in str(error):
+                    raise
+                continue
+            assert found["bootstrap"] == f"127.0.0.1:{one}"
+            yield process, found
+            return
+    raise AssertionError("three ports were taken, one after the other")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_runs_until_it_is_stopped_and_its_data_stay(tmp_path: Path, number: signal.Signals) -> None:
-    port = str(next(free_ports("127.0.0.1")))
-    topic = ""
+    ports, port, topic = free_ports("127.0.0.1"), "", ""
     for turn in range(2):
-        with start("--port", port, "--dir", "kept", "--json", folder=tmp_path) as process:
-            found = described(process)
-            assert found["bootstrap"] == f"127.0.0.1:{port}" and found["system"] == f"kafka://127.0.0.1:{port}"
+        with started(port or ports, "--dir", "kept", folder=tmp_path) as (process, found):
+            port = str(found["bootstrap"]).partition(":")[2]
+            assert found["system"] == f"kafka://127.0.0.1:{port}"
             settings = {"bootstrap.servers": str(found["bootstrap"])}
             if turn == 0:
                 topic = make_topic(settings)
@@ -67,8 +93,8 @@ def test_it_runs_until_it_is_stopped_and_its_data_stay(tmp_path: Path, number: s
 
 
 def test_a_broker_that_dies_ends_the_command_with_an_error(tmp_path: Path) -> None:
-    with start("--port", str(next(free_ports("127.0.0.1"))), "--json", folder=tmp_path) as process:
-        os.kill(int(str(described(process)["pid"])), signal.SIGKILL)
+    with started(free_ports("127.0.0.1"), folder=tmp_path) as (process, found):
+        os.kill(int(str(found["pid"])), signal.SIGKILL)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "the Kafka broker ended" in errors
