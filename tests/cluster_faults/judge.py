@@ -56,10 +56,11 @@ def windows_of(sent: Sent) -> Mapping[tuple[str, int], int]:
     return Counter((key, at // WINDOW_MS * WINDOW_MS) for key, _, at in sent)
 
 
-def overlaps(done: Sequence[Done]) -> list[tuple[Done, Done]]:
+def overlaps(done: Sequence[Done], *, in_order: bool = True) -> list[tuple[Done, Done]]:
     """Pairs of committed records of a task, one after the other in its input, of which another process began on the second
-    before the first one was done with the first: two processes whose work counts have then worked on the task at once."""
+    before the first one was done with the first: two processes whose work counts have then worked on the task at once. Not
+    `in_order`: one after the other as they were begun, where the input of a task is of several partitions."""
     by_task = defaultdict[str, list[Done]](list)
-    for one in sorted(done, key=lambda one: one.id):
+    for one in sorted(done, key=lambda one: one.id if in_order else one.start):
         by_task[one.task].append(one)
     return [(a, b) for mine in by_task.values() for a, b in pairwise(mine) if a.pid != b.pid and b.start < a.end]

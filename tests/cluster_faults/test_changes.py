@@ -72,6 +72,32 @@ def test_a_rewind_of_the_state(cluster: FaultyCluster, driver: Driver, world: Fa
 
 
 @pytest.mark.soak
+def test_all_at_once_while_a_machine_is_back_and_an_executor_dies(
+    cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
+) -> None:
+    """More partitions, another factor and a rewind are requested as a machine returns whose tasks are with the others."""
+    world.create(3)
+    with running(driver, cluster, world, job_keys, processor_return_wait_s=1.0, partition_check_interval_s=0.5):
+        with world.fed():
+            world.wait_until_all_move_on()
+            there, before = set(world.homes().values()), len(world.done())
+            cluster.kill(MACHINES[2])
+            until(lambda: len(set(world.homes().values())) == len(there) - 1, WAIT_S)
+            world.wait_until_all_move_on()
+            cluster.start(MACHINES[2])
+            world.system.expand_stream(world.stream("orders"), 6)
+            with hr.startpoints(world.name, world.url) as points:
+                points.set(world.stream("orders"), "earliest", state="rewind")
+            driver.ask(elasticity=2)
+            cluster.kill_executor(MACHINES[0])
+            until(lambda: len(world.homes()) == 6 and set(world.homes().values()) == there, WAIT_S)
+            until(lambda: len(world.replayed()) >= before, WAIT_S)
+            world.wait_until_all_move_on()
+        world.judge(has_grown_in_a_replay=True)
+    assert world.system.describe_stream(world.stream("orders")).partitions == 6
+
+
+@pytest.mark.soak
 def test_until_caught_up_with_an_executor_that_dies(
     cluster: FaultyCluster, driver: Driver, world: Faulty, job_keys: Keys
 ) -> None:

@@ -106,16 +106,20 @@ class Faulty(World):
         missing = timers_of(self.sent) - Counter(self.timers())
         return f"{len(self.done())} of {len(self.sent)} records, and not the timers {sorted(missing.elements())[:20]}"
 
-    def judge(self) -> None:
-        """Each effect of a record is there once, and the attempts that were committed came one after the other."""
+    def judge(self, *, has_grown_in_a_replay: bool = False) -> None:
+        """Each effect of a record is there once, and the attempts that were committed came one after the other. In a replay of
+        a stream that has grown a timer may fire again behind its end, unmarked, as new partitions hold event time back; and
+        what a task reads of several partitions has no order."""
         until(self.is_all_written, WAIT_S, self.written)
         done = self.done()
         assert each_once(done, self.sent)
         assert counts_follow_the_input(done, self.sent)
-        assert self.timers() == sorted(timers_of(self.sent).elements())
+        fired, due = Counter(self.timers()), timers_of(self.sent)
+        fired = Counter(fired.keys()) if has_grown_in_a_replay else fired
+        assert fired == due, f"more often than due: {fired - due}; less often: {due - fired}"
         windows = self.read("windows", hr.Long(), Windowed(hr.String()))
         assert {(one.key.key, one.key.start_us // 1_000): one.value for one in windows} == windows_of(self.sent)
-        assert not overlaps(done)
+        assert not overlaps(done, in_order=not has_grown_in_a_replay)
 
     def changes(self) -> list[tuple[str, str]]:
         """Tasks that have moved while the job ran: why, and how many."""
