@@ -150,6 +150,7 @@ def test_who_may_not_read_checkpoints_may_request(guarded: KafkaServer) -> None:
         system.metadata_store(other).request("other", b"x")
     grant(guarded, [(TOPIC, f"{other}-", PREFIXED, DESCRIBE)])
     grant(guarded, [(TOPIC, f"{other}-metadata", LITERAL, right) for right in (READ, WRITE)])
+    grant(guarded, [(GROUP, f"{other}-", PREFIXED, READ)])
     with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "job")) as system:
         assert waited(lambda: may(lambda: system.own_topics.is_initialized(other)))
         id_ = system.metadata_store(other).request("other", b"y")

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -69,25 +70,27 @@ class ApplicationTopics:
     def ensure(self, application: str) -> None:
         """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`,
         and of both where the metadata is not there."""
-        metadata, names = self._find(metadata_topic(application)), (metadata_topic(application), checkpoint_topic(application))
-        self._check_owner(application, self._own(application) if metadata is None else [metadata])
-        for name in names:
-            if self._find(name) is None:
-                try:
-                    self._admin.create(name, 1, {**_OFTEN, **self._connection.topic_settings, **_COMPACTED})
-                except StreamExistsError:
-                    continue  # another driver was quicker
+        there = self._own(application)
+        self._check_owner(application, [one for one in there if one.name == metadata_topic(application)] or there)
+        self._make(application, there)
 
-    def check(self, application: str) -> None:
-        """Before an application is taken. `IncompatibleChangeError` as for `is_initialized`, of both its own topics, as a plan
-        deletes the checkpoints that it finds; `ConfigError` for one that deletes records by age or size."""
+    def begin(self, application: str) -> None:
+        """As `ensure`, before an application is taken. `IncompatibleChangeError` of both its own topics, as a plan deletes the
+        checkpoints that it finds; `ConfigError` for one that deletes records by age or size."""
         there = self._own(application)
         self._check_owner(application, there)
         self._check_policy(application, there)
+        self._make(application, there)
 
     def _own(self, application: str) -> list[Topic]:
         names = (metadata_topic(application), checkpoint_topic(application))
         return [topic for topic in map(self._find, names) if topic is not None]
+
+    def _make(self, application: str, there: Collection[Topic]) -> None:
+        for name in (metadata_topic(application), checkpoint_topic(application)):
+            if name not in {topic.name for topic in there}:
+                with suppress(StreamExistsError):  # another driver was quicker
+                    self._admin.create(name, 1, {**_OFTEN, **self._connection.topic_settings, **_COMPACTED})
 
     def is_initialized(self, application: str) -> bool:
         """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's,

@@ -78,8 +78,7 @@ class KafkaCoordinatorStore(CoordinatorStore):
         # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
         new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
-        self._system.own_topics.check(self.application)
-        self._system.own_topics.ensure(self.application)
+        self._system.own_topics.begin(self.application)
         since_us = self._checked_free(self._job.still_ours(), holder, now_us, for_group)
         reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
